@@ -14,7 +14,7 @@ use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
 use crate::running::nothing_to_do;
 use crate::runtimes::client_runtime;
-use crate::workflow::{self, WorkflowArgs};
+use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault, json};
 use eyas_client::{Accepted, Client, JoinFile};
 use eyas_net::NetError;
@@ -61,11 +61,12 @@ pub fn add(args: &Asked<'_>, file: &JoinFile, run: RunId) -> Result<Exit, Fault>
         _ => format!("{own}."),
     };
     let options = ReadOptions { id_prefix, is_addition: true, ..ReadOptions::default() };
-    if within.is_some() && workflow::is_of_commands(args.tasks, args.files)? {
+    let tasks = ListFile::find(args.tasks, args.files)?;
+    if within.is_some() && tasks.is_of_commands() {
         let message = "a list of commands runs in the folder from which it is submitted, and a task's goes when it ends";
         return Err(Fault::new(Exit::BadInput, message).hint("what a task adds is a task list (JSON Lines)"));
     }
-    let mut list = workflow::list_in(args.tasks, args.files, &options)?;
+    let mut list = tasks.read_with(&options)?;
     args.env.add_to(&mut list)?;
     if let Some(task) = &within {
         refuse_sandbox(&list, &task.sandbox)?;

@@ -3,9 +3,10 @@
 use crate::args::{JoinArgs, task_name};
 use crate::print::plural;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, clusters, given, json};
+use crate::{Exit, Fault, clusters, json};
 use clap::Args;
 use eyas_client::Client;
+use eyas_cluster::given;
 use eyas_terms::{RunId, TaskPhase};
 use eyas_text::shown;
 use eyas_wire::message::TaskName;

@@ -1,5 +1,4 @@
-//! Folders on this machine: of this user's state, of the cluster of `eyas up`, of one embedded run, and of a cluster's
-//! dispatchers and nodes.
+//! Folders on this machine: of this user's state, of the cluster of `eyas up`, and of one embedded run.
 
 use crate::print::reason;
 use crate::{Exit, Fault};
@@ -64,33 +63,6 @@ pub fn default_cluster_dir() -> Result<PathBuf, Fault> {
     Ok(state_dir()?.join("cluster"))
 }
 
-/// The dispatcher's folder within a cluster's.
-pub fn dispatcher_dir(cluster_dir: &Path) -> PathBuf {
-    cluster_dir.join("dispatcher")
-}
-
-/// Like [`dispatcher_dir`], for the dispatcher with that number among several, counted from 1.
-pub fn dispatcher_dir_of(cluster_dir: &Path, number: u32) -> PathBuf {
-    match number {
-        1 => dispatcher_dir(cluster_dir),
-        n => cluster_dir.join(format!("dispatcher{n}")),
-    }
-}
-
-/// The folders of all dispatchers that shared a cluster with the dispatcher of `dir`, as far as they are
-/// beside it.
-pub fn member_dirs(dir: PathBuf) -> Vec<PathBuf> {
-    // If the log has a problem, its reader reports that.
-    let (Ok(Some(group)), Some(cluster)) = (eyas_report::membership(&dir), dir.parent()) else {
-        return vec![dir];
-    };
-    if dir != dispatcher_dir_of(cluster, group.me.0 + 1) {
-        return vec![dir];
-    }
-    let all = (1..=group.n_members).map(|k| dispatcher_dir_of(cluster, k));
-    all.filter(|dir| dir.join(eyas_core::log::EVENTS_FILE).exists()).collect()
-}
-
 /// A folder for one embedded run.
 pub fn new_run_dir() -> Result<PathBuf, Fault> {
     let runs = state_dir()?.join("runs");
@@ -99,13 +71,6 @@ pub fn new_run_dir() -> Result<PathBuf, Fault> {
     let dir = runs.join(format!("{stamp}-{}", std::process::id()));
     std::fs::create_dir(&dir)?;
     Ok(dir)
-}
-
-/// The folders of a cluster's nodes.
-pub fn node_dirs(dir: &Path) -> Vec<PathBuf> {
-    let is_node = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"node");
-    let nodes = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_node);
-    nodes.map(|e| e.path()).collect()
 }
 
 /// The folder in which this command was started.

@@ -3,16 +3,20 @@
 use crate::args::{JoinArgs, NodeArgs, duration};
 use crate::print::reason;
 use crate::runtimes::service_runtime;
-use crate::{
-    Exit, Fault, clusters, declared, dirs, equipment, keeper, local, node, probe, provide, tmpfs, walltime,
-};
+use crate::{Exit, Fault, clusters, declared, dirs, equipment, local, node, probe, provide, tmpfs, walltime};
 use clap::Args;
 use eyas_client::JoinFile;
+use eyas_cluster::dirs::nodes_dir_name;
+use eyas_cluster::keeper;
 use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_text::shown_path;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
+
+/// First argument of the process that removes the folder of an executor that was killed; the folder and the executor's process follow.
+pub const KEEPER_ARGUMENT: &str = "__keeper";
 
 #[derive(Args)]
 pub struct ExecutorArgs {
@@ -149,7 +153,9 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         line_shell: args.node.line_shell,
         system_users,
     };
-    let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;
+    let keeper = (args.remove_dir || scratch.is_some())
+        .then(|| keeper::start(KEEPER_ARGUMENT, &remove))
+        .transpose()?;
     if let Some(scratch) = &scratch {
         scratch.begin()?;
     }
@@ -160,13 +166,25 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     runtime.shutdown_background();
     // Where it could not begin, the directory may be another executor's.
     let was_ours = matches!(&result, Ok(()) | Err(ExecutorError::LeaseEnded { .. } | ExecutorError::Net(_)));
-    if let Some(scratch) = scratch {
-        keeper::leave(scratch);
-    } else if args.remove_dir && was_ours {
-        keeper::remove_node_dir(&remove);
-    }
+    let undone = match scratch {
+        Some(scratch) => keeper::leave(scratch),
+        None if args.remove_dir && was_ours => keeper::remove_node_dir(&remove),
+        None => vec![],
+    };
+    undone.iter().for_each(|sentence| eyas_text::say!("{sentence}"));
     drop(keeper);
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+/// The process that removes the folder of an executor that was killed.
+pub fn keep_main() -> ExitCode {
+    let mut words = std::env::args_os().skip(2);
+    let (Some(dir), Some(pid)) = (words.next().map(PathBuf::from), words.next()) else {
+        return ExitCode::FAILURE;
+    };
+    let undone = keeper::keep(&dir, &pid.to_string_lossy());
+    undone.iter().for_each(|sentence| eyas_text::say!("{sentence}"));
+    ExitCode::SUCCESS
 }
 
 /// The folder of an executor among those in `root`. `--dir`, if it is given, becomes a link to it.
@@ -179,7 +197,7 @@ fn scratch_of(root: &Path, args: &ExecutorArgs) -> Result<Scratch, Fault> {
         // A folder that is made only now has to let others pass.
         std::fs::create_dir_all(root).map_err(|e| fail("make", root, e))?;
     }
-    if root.file_name().is_some_and(|name| name.to_str() == Some(&node::nodes_dir_name())) {
+    if root.file_name().is_some_and(|name| name.to_str() == Some(&nodes_dir_name())) {
         let hint = "--node-dir names another folder on the nodes";
         dirs::make_among_others(root).map_err(|why| Fault::new(Exit::Cluster, why).hint(hint))?;
     }

@@ -1,6 +1,11 @@
 //! How a command ends: its exit status, and errors with what to do about them.
 
 use crate::print::reason;
+use eyas_cluster::StartError;
+use eyas_cluster::kept::NotKept;
+use eyas_cluster::processes::ProcessError;
+use eyas_cluster::starting::StartingError;
+use eyas_runtime::part::PartError;
 
 /// What the command's end means to a script; documented in `docs/reference/cli.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,9 +86,38 @@ impl From<eyas_wire::identity::IdentityError> for Fault {
         eyas_net::NetError::from(e).into()
     }
 }
-impl From<eyas_runtime::cluster::ClusterError> for Fault {
-    fn from(e: eyas_runtime::cluster::ClusterError) -> Fault {
+impl From<ProcessError> for Fault {
+    fn from(e: ProcessError) -> Fault {
         Fault::new(Exit::Cluster, e)
+    }
+}
+impl From<PartError> for Fault {
+    fn from(e: PartError) -> Fault {
+        Fault::new(Exit::Cluster, e)
+    }
+}
+impl From<StartingError> for Fault {
+    fn from(e: StartingError) -> Fault {
+        match e {
+            StartingError::Held { .. } => Fault::new(Exit::Cluster, e)
+                .hint("`eyas status` shows the cluster once it is up; --dir DIR is for another one"),
+            StartingError::Unusable { .. } => Fault::new(Exit::Other, e),
+        }
+    }
+}
+impl From<StartError> for Fault {
+    fn from(e: StartError) -> Fault {
+        match e {
+            StartError::Folder { .. } => Fault::new(Exit::Other, e),
+            StartError::Starting(e) => e.into(),
+            StartError::Process(e) => e.into(),
+            StartError::Identity(e) => e.into(),
+        }
+    }
+}
+impl From<NotKept> for Fault {
+    fn from(e: NotKept) -> Fault {
+        Fault::new(Exit::Other, e)
     }
 }
 impl From<eyas_report::Error> for Fault {

@@ -38,14 +38,11 @@ mod fault;
 pub mod figures;
 mod follow;
 mod forget;
-mod given;
 mod help;
 mod hints;
 mod home;
 mod homes;
 mod json;
-mod keeper;
-mod kept;
 pub mod local;
 mod logs;
 mod ls;
@@ -63,7 +60,6 @@ mod progress;
 mod provide;
 mod provider;
 mod provider_check;
-mod remains;
 mod replaces;
 mod resume;
 mod run;
@@ -72,7 +68,6 @@ mod runtimes;
 mod signals;
 pub mod sim;
 mod source;
-mod starting;
 mod status;
 mod submit;
 mod tasks;
@@ -98,8 +93,8 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == local::SLOT_ARGUMENT) {
         eyas_runner::slot_main(0);
     }
-    if std::env::args_os().nth(1).is_some_and(|a| a == keeper::ARGUMENT) {
-        return keeper::main();
+    if std::env::args_os().nth(1).is_some_and(|a| a == executor::KEEPER_ARGUMENT) {
+        return executor::keep_main();
     }
     eyas_runner::survive_file_size_limit();
     forget_empty_variables();

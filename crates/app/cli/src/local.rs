@@ -1,15 +1,16 @@
-//! A local cluster: the checks of what is asked for, and the command lines and the start of its processes.
+//! A local cluster: the checks of what is asked for, and the options of its parts.
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
-use crate::dirs::{dispatcher_dir, dispatcher_dir_of};
 use crate::fault::bad;
-use crate::node::{NODE, check_eviction, check_node, executor_arguments, node_arguments, node_name};
-use crate::print::{plural, reason, size};
-use crate::{Exit, Fault, equipment, provide, starting};
+use crate::node::{check_eviction, check_node, node_arguments};
+use crate::print::{plural, size};
+use crate::{Exit, Fault, equipment, provide};
+use eyas_cluster::dirs::NODE;
+use eyas_cluster::plan::{NodeSource, Plan, Shape, share_of_machine};
+use eyas_cluster::{Cluster, StartError};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::placement;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
-use eyas_runtime::cluster::{LocalCluster, Plan};
 use eyas_runtime::executor::system_users::check_folder;
 use eyas_tasklist::TaskList;
 use eyas_terms::needs::{PARTS, in_parts};
@@ -149,10 +150,8 @@ pub fn check_tasks(cluster: &ClusterArgs, list: &TaskList) -> Result<(), Fault> 
 
 /// Slots and bytes of memory of each node of this machine.
 fn size_of_node(args: &ClusterArgs) -> (u32, u64) {
-    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let slots = args.node.slots.unwrap_or((processors / args.nodes.max).max(1));
-    let memory = eyas_runtime::machine::memory_bytes() / u64::from(args.nodes.max);
-    (slots, args.node.memory.unwrap_or(memory))
+    let (slots, memory) = share_of_machine(args.nodes.max);
+    (args.node.slots.unwrap_or(slots), args.node.memory.unwrap_or(memory))
 }
 
 /// Whether the user asked for a cluster of a certain shape.
@@ -199,32 +198,26 @@ pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
 }
 
 /// Starts the processes of a local cluster in `dir`.
-pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
-    let (plan, _) = plan(args, dir, embedded)?;
-    let _starting = starting::hold(&plan.dir)?;
-    Ok(LocalCluster::start(&plan)?)
+pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<Cluster, Fault> {
+    Ok(Cluster::of_plan(&plan(args, dir, embedded)?)?)
 }
 
-/// The parts of a local cluster in `dir`, and the absolute path of `dir`, which is created.
-pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, PathBuf), Fault> {
+/// The parts of a local cluster in `dir`, which is created.
+pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<Plan, Fault> {
     check(args)?;
-    let fail = |e: std::io::Error| {
-        Fault::new(Exit::Other, format!("cannot use the directory {}: {}", shown_path(dir), reason(&e)))
-    };
-    let dispatcher = dispatcher_dir(dir);
-    let is_new = !dispatcher.exists();
-    std::fs::create_dir_all(&dispatcher).map_err(fail)?;
-    if is_new {
-        // What is known of all users' runs is the owner's alone.
-        std::fs::set_permissions(&dispatcher, Permissions::from_mode(0o700)).map_err(fail)?;
-    }
-    let dir = dir.canonicalize().map_err(fail)?;
-    let dispatcher = dispatcher_dir(&dir);
+    let fail = |source: std::io::Error| StartError::Folder { dir: dir.to_path_buf(), source };
+    let plan = shape(args, dir, embedded)?.plan().map_err(fail)?;
     if !args.node.system_users.is_empty() && !args.provide.is_elsewhere() && args.provide.node_dir.is_none() {
+        let dir = plan.cluster_dir();
         check_folder(&dir.join(NODE)).map_err(|e| Fault::new(Exit::BadInput, e))?;
         // Programs reach the nodes' folders by this one.
-        let_through(&dir).map_err(fail)?;
+        let_through(dir).map_err(fail)?;
     }
+    Ok(plan)
+}
+
+/// The options of a local cluster in `dir` as options of its parts.
+fn shape(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<Shape, Fault> {
     let (slots, memory) = size_of_node(args);
     let node = NodeArgs {
         slots: Some(slots),
@@ -232,43 +225,33 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
         home_local: args.node.home_local.iter().map(|d| d.canonicalize().unwrap_or(d.clone())).collect(),
         ..args.node.clone()
     };
-    let join = dispatcher.join(eyas_runtime::dispatcher::JOIN_FILE);
-
-    let dispatcher_args = |number: u32| -> (PathBuf, Vec<String>) {
-        let of = dispatcher_dir_of(&dir, number);
-        let mut list = vec!["dispatcher".into(), "--dir".into(), of.display().to_string()];
-        list.extend(args.provide.dispatcher_words());
-        list.extend(policy_arguments(&policy_share(&args.policy, args.dispatchers)));
-        if args.dispatchers > 1 {
-            list.extend(["--member".into(), format!("{number}/{}", args.dispatchers)]);
-        }
-        if number > 1 {
-            list.extend(["--group".into(), join.display().to_string()]);
-        }
-        (of, list)
+    let provided = |node: &NodeArgs| NodeSource::Provider {
+        options: provide::options(args, node_arguments(node)),
+        blocks_outlive: provide::blocks_outlive(args.provide.provider),
     };
-    let mut plan = Plan {
-        exe: program()?,
-        dir: dispatcher,
-        dispatchers: (1..=args.dispatchers).map(dispatcher_args).collect(),
-        executor_args: vec![],
-        provider_args: None,
-        embedded,
-        lease_ns: args.policy.lease,
-    };
-    if args.provide.is_elsewhere() {
-        plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&args.node)));
+    let nodes = if args.provide.is_elsewhere() {
+        provided(&args.node)
     } else if args.nodes.are_fixed() {
         let scratch = args.provide.local_scratch()?;
-        let words = |i| {
-            let gpu_names = equipment::gpu_names(node.gpus, i - 1, args.nodes.max);
-            executor_arguments(&join, &dir, &node_name(i), &scratch, &NodeArgs { gpu_names, ..node.clone() })
+        let options = |i| {
+            let gpu_names = equipment::gpu_names(node.gpus, i, args.nodes.max);
+            let own = node_arguments(&NodeArgs { gpu_names, ..node.clone() });
+            [scratch.clone(), own].concat()
         };
-        plan.executor_args = (1..=args.nodes.max).map(words).collect();
+        NodeSource::Fixed((0..args.nodes.max).map(options).collect())
     } else {
-        plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&node)));
-    }
-    Ok((plan, dir))
+        provided(&node)
+    };
+    let policy = policy_arguments(&policy_share(&args.policy, args.dispatchers));
+    Ok(Shape {
+        program: program()?,
+        dir: dir.to_path_buf(),
+        n_dispatchers: args.dispatchers,
+        dispatcher_options: [args.provide.dispatcher_words(), policy].concat(),
+        nodes,
+        lease_ns: args.policy.lease,
+        is_embedded: embedded,
+    })
 }
 
 /// Lets others pass through a folder, and see no more of it than before.

@@ -1,4 +1,4 @@
-//! One node of a cluster: its name, the checks of its options, and the command line of its executor.
+//! One node of a cluster: the checks of its options, and how its executor is given them.
 
 use crate::args::{NodeArgs, SystemUser};
 use crate::{Exit, Fault, equipment};
@@ -6,7 +6,6 @@ use eyas_core::eviction;
 use eyas_runtime::executor::system_users::{SystemUsers, usual_locks};
 use eyas_text::shown_path;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Checks the settings for a node that do not depend on its machine.
 pub fn check_eviction(node: &NodeArgs) -> Result<(), Fault> {
@@ -50,36 +49,6 @@ pub fn system_users(node: &NodeArgs) -> Result<Option<SystemUsers>, String> {
                      an account"
             .into()),
     }
-}
-
-/// What the name of a node of this machine begins with.
-pub const NODE: &str = "node";
-
-/// The folder among a machine's temporary files that nodes of this user have theirs in; a script of the provider makes it.
-pub fn nodes_dir_name() -> String {
-    // SAFETY: a plain query.
-    format!("eyas-nodes-{}", unsafe { libc::getuid() })
-}
-
-/// The name that users know the node with that number by; also the name of its folder.
-pub fn node_name(number: u32) -> String {
-    format!("{NODE}{number}")
-}
-
-/// The command line of one node's executor. `scratch`: as [`crate::args::ProvideArgs::local_scratch`] gives it.
-pub fn executor_arguments(
-    join: &Path,
-    dir: &Path,
-    name: &str,
-    scratch: &[String],
-    node: &NodeArgs,
-) -> Vec<String> {
-    let mut list = vec!["executor".into(), "--join".into(), join.display().to_string()];
-    list.extend(["--dir".into(), dir.join(name).display().to_string()]);
-    list.extend(["--name".into(), name.into()]);
-    list.extend_from_slice(scratch);
-    list.extend(node_arguments(node));
-    list
 }
 
 /// The options of an executor that are the same for all nodes.

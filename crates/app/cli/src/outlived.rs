@@ -1,7 +1,6 @@
 //! Blocks that outlive the provider that started them: who ends them.
 
-use crate::args::ProviderKind;
-use crate::provide::{command_lines, launch_of, shared_state};
+use crate::provide::{blocks_outlive, command_lines, launch_of, shared_state};
 use crate::provider::ProviderArgs;
 use crate::{Fault, batch};
 use clap::Parser;
@@ -15,15 +14,13 @@ struct Words {
     args: ProviderArgs,
 }
 
-/// The options of a provider that was started with these words, if its blocks may outlive it. All other nodes end with the
-/// process that started them.
+/// The options of a provider that was started with these words, if its blocks may outlive it.
 fn outlived(words: &[String]) -> Option<ProviderArgs> {
     if words.first()? != "provider" {
         return None;
     }
     let args = Words::try_parse_from(words).ok()?.args;
-    let kind = args.provide.provider;
-    (kind == ProviderKind::Command || kind.is_batch()).then_some(args)
+    blocks_outlive(args.provide.provider).then_some(args)
 }
 
 /// Whether blocks may outlive the provider that was started with these words.
@@ -33,7 +30,7 @@ pub fn may_leave_blocks(words: &[String]) -> bool {
 
 /// Ends the blocks of a cluster whose provider was killed; `words` are what it was started with. Gives a sentence for each block that
 /// may be left. `haste` is given what cuts off its commands.
-pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> Result<Vec<String>, Fault> {
+pub fn end_left(words: &[String], cluster: &str, haste: &mut dyn FnMut(Haste)) -> Result<Vec<String>, Fault> {
     let Some(args) = outlived(words) else { return Ok(vec![]) };
     let join = args.join.join.clone().unwrap_or_default();
     let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();

@@ -228,11 +228,14 @@ pub fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
     Ok(CommandLines { start: line(&args.start), list: line(&args.list), stop: line(&args.stop) })
 }
 
-/// The command line of the process that starts and ends nodes.
-pub fn arguments(join: &Path, dir: &Path, args: &ClusterArgs, node_words: Vec<String>) -> Vec<String> {
-    let mut list = vec!["provider".into(), "--join".into(), join.display().to_string()];
-    list.extend(["--dir".into(), dir.display().to_string()]);
-    list.extend(["--nodes".into(), args.nodes.to_string()]);
+/// Whether the nodes of such a provider go on where it is killed. All others end with the process that started them.
+pub fn blocks_outlive(kind: ProviderKind) -> bool {
+    kind == ProviderKind::Command || kind.is_batch()
+}
+
+/// The options of the process that starts and ends nodes, beside where the cluster is.
+pub fn options(args: &ClusterArgs, node_words: Vec<String>) -> Vec<String> {
+    let mut list = vec!["--nodes".into(), args.nodes.to_string()];
     if let Some(policy) = &args.provision.provisioning {
         list.extend(["--provisioning".into(), policy.clone()]);
     }

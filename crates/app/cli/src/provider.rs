@@ -5,11 +5,14 @@ use crate::args::{
 };
 use crate::equipment::{self, Gpus};
 use crate::fault::bad;
+use crate::node::node_arguments;
 use crate::provide::{command_lines, launch_of, share_key, shared_state};
 use crate::provider_check::{self, ProviderCheckArgs};
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, batch, clusters, local, node, walltime};
+use crate::{Exit, Fault, batch, clusters, local, walltime};
 use clap::{Args, Subcommand};
+use eyas_cluster::dirs::NODE;
+use eyas_cluster::plan::executor_words;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
@@ -81,10 +84,11 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
-            let (to, node, scratch) = (join.clone(), args.node, args.provide.local_scratch()?);
-            let node_args = move |name: &str| node::executor_arguments(&to, &dir, name, &scratch, &node);
+            let (to, options) =
+                (join.clone(), [args.provide.local_scratch()?, node_arguments(&args.node)].concat());
+            let node_args = move |name: &str| executor_words(&to, &dir, name, &options);
             let source = Local::new(exe, log_dir, node_args);
-            let blocks = Local::block_config(node::NODE);
+            let blocks = Local::block_config(NODE);
             let options =
                 ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
@@ -98,12 +102,12 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             let n_hosts = hosts.names.len() as u32;
             let key = serde_json::to_string(target.join()).map_err(|e| Fault::new(Exit::Other, e))?;
             let start = move |name: &str| {
-                let number = name.strip_prefix(node::NODE).and_then(|digits| digits.parse().ok());
+                let number = name.strip_prefix(NODE).and_then(|digits| digits.parse().ok());
                 let number = number.ok_or_else(|| format!("{name} has no number"))?;
                 hosts.start(name, number, &launch)
             };
             let source = Local::of_hosts(log_dir, key, start);
-            let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(node::NODE) };
+            let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(NODE) };
             let options =
                 ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))

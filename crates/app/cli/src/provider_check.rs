@@ -13,8 +13,8 @@ use crate::signals::AskedToEnd;
 use crate::{Exit, Fault, batch, dirs, local};
 use clap::Args;
 use eyas_client::{Choice, JoinFile, Target};
+use eyas_cluster::processes::Processes;
 use eyas_core::provisioning::blocks::BlockState;
-use eyas_runtime::cluster::LocalCluster;
 use eyas_runtime::provider::{Commands, Share, Source};
 use eyas_text::{line_of, shown_path};
 use std::path::Path;
@@ -75,11 +75,11 @@ fn with_dispatcher(
     dir: &Path,
     n_nodes: u32,
 ) -> Result<Exit, Fault> {
-    let (plan, dir) = local::plan(cluster, dir, true)?;
-    let mut parts = LocalCluster::default();
+    let plan = local::plan(cluster, dir, true)?;
+    let mut parts = Processes::default();
     parts.start_dispatchers(&plan, &[0])?;
     let target = JoinFile::new(plan.join_of(0), Choice::Own).read()?;
-    let mut prober = prober(args, &target, &dir, n_nodes)?;
+    let mut prober = prober(args, &target, plan.cluster_dir(), n_nodes)?;
     let result = probe(args, &mut prober, n_nodes);
     prober.share.remove();
     parts.stop();

@@ -7,6 +7,7 @@ use crate::print::{command_line, count, plural, size};
 use crate::{Exit, Fault, dirs, runtimes};
 use eyas_client::resume::{self, Decision, HomeReader, Tasks, Why, decide};
 use eyas_client::{Client, JoinFile, Target};
+use eyas_cluster::dirs::{dispatcher_dir, member_dirs};
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
 use eyas_report::memo::{CARRIED_FILE, Memo, Record};
@@ -104,7 +105,7 @@ fn earlier_dir(
     join: Option<&JoinFile>,
 ) -> Result<Option<PathBuf>, Fault> {
     if let Some(dir) = given {
-        let found = [dirs::dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
+        let found = [dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
         return found.map(Some).ok_or_else(|| {
             let message = format!("there is no run to resume in {}: it has no event log", shown_path(dir));
             Fault::new(Exit::BadInput, message)
@@ -183,7 +184,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     };
     let dir = earlier_dir(asked.origin, given, asked.join)?;
     let memo = match &dir {
-        Some(dir) => Memo::read_group(&dirs::member_dirs(dir.clone()))?,
+        Some(dir) => Memo::read_group(&member_dirs(dir.clone()))?,
         None => Memo::default(),
     };
     let home = HomeReader::new(say_progress).map_err(|e| Fault::new(Exit::Other, e))?;

@@ -7,7 +7,7 @@ use crate::help::{self, EXIT_STATUS};
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, run_list, say_hints, what_is_left};
-use crate::workflow::{self, WorkflowArgs};
+use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_client::JoinFile;
@@ -48,22 +48,18 @@ pub struct RunArgs {
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
-    let mut list = workflow::list_of(&args.tasks, &args.files)?;
+    let join = args.join.map(JoinFile::named);
+    let file = ListFile::find(&args.tasks, &args.files)?;
+    let mut list = file.read()?;
     args.env.add_to(&mut list)?;
     // A user who writes lines for a shell wants to see their output.
-    let prints =
-        workflow::is_of_commands(&args.tasks, &args.files)? && !args.json && !cluster.policy.no_event_log;
-    let tasks = args.tasks.clone();
-    let join = args.join.map(JoinFile::named);
-    match what_is_left(list, Origin::File(args.tasks), &args.resume, join.as_ref())? {
-        Some(request) => {
-            let request = RunRequest { keep: args.keep, prints, ..request };
-            let is_here = join.is_none() && !cluster.provide.is_elsewhere();
-            check_outputs(&request.list, is_here)?;
-            replaces::check(&request.list, args.replace, args.files.stand_ins, is_here, Some(&tasks))?;
-            say_hints(&request.list)?;
-            run_list(request, join.as_ref(), &cluster, args.json)
-        }
-        None => nothing_to_do(args.json),
-    }
+    let prints = file.is_of_commands() && !args.json && !cluster.policy.no_event_log;
+    let left = what_is_left(list, Origin::File(args.tasks.clone()), &args.resume, join.as_ref())?;
+    let Some(request) = left else { return nothing_to_do(args.json) };
+    let request = RunRequest { keep: args.keep, prints, ..request };
+    let is_here = join.is_none() && !cluster.provide.is_elsewhere();
+    check_outputs(&request.list, is_here)?;
+    replaces::check(&request.list, args.replace, args.files.stand_ins, is_here, Some(&args.tasks))?;
+    say_hints(&request.list)?;
+    run_list(request, join.as_ref(), &cluster, args.json)
 }

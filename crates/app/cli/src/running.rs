@@ -2,16 +2,18 @@
 //! waited for.
 
 use crate::args::{ClusterArgs, ResumeArgs};
-use crate::clusters::{self, Kind};
 use crate::connect::connect;
-use crate::follow::follow;
+use crate::ending::end_cluster;
+use crate::follow::{End, follow};
 use crate::logs::InOrder;
 use crate::print::{count, plural};
-use crate::remains::{forget_old_runs, remove_nodes, sweep_homes};
 use crate::resume::{self, Origin};
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, dirs, ending, given, hints, json, local, provide, tmpfs};
+use crate::{Exit, Fault, clusters, dirs, hints, json, local, provide, tmpfs};
 use eyas_client::{Choice, Client, JoinFile, Target};
+use eyas_cluster::known::Kind;
+use eyas_cluster::remains::{forget_old_runs, remove_nodes, sweep_homes};
+use eyas_cluster::{Cluster, given};
 use eyas_runtime::provider::calls_of;
 use eyas_tasklist::TaskList;
 use eyas_terms::RunId;
@@ -28,7 +30,7 @@ pub fn nothing_to_do(json: bool) -> Result<Exit, Fault> {
 }
 
 pub fn say_hints(list: &TaskList) -> Result<(), Fault> {
-    hints::of_list(list, &crate::dirs::working()?).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
+    hints::of_list(list, &dirs::working()?).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
     Ok(())
 }
 
@@ -54,8 +56,8 @@ impl RunRequest {
         }
     }
 
-    /// Called when the run is accepted and its log is in `dir`, the dispatcher's folder. Errors are ignored,
-    /// as the run goes on.
+    /// Called when the run is accepted by a dispatcher of this machine, whose folder has its log. Errors are ignored, as the run goes
+    /// on.
     fn remember(&self, dir: &Path, run: RunId) {
         given::note(dir, run);
         if let Err(fault) = self.known.leave(&self.origin, dir) {
@@ -85,82 +87,130 @@ pub fn what_is_left(
 pub fn run_list(
     request: RunRequest,
     join: Option<&JoinFile>,
-    cluster: &ClusterArgs,
+    args: &ClusterArgs,
     json: bool,
 ) -> Result<Exit, Fault> {
     if request.list.n_tasks == 0 {
         eyas_text::say!("there are no tasks: nothing to do");
         return nothing_to_do(json);
     }
-    if let Some(file) = join {
-        if local::is_shaped(cluster) {
-            eyas_text::say!(
-                "note: the cluster of {} is used as it is; --nodes, --slots, --cache, --placement and the like \
-                 are for a cluster of the run's own",
-                shown_path(file.path())
-            );
-        }
-        return client_runtime().block_on(async {
-            let mut client = connect(file).await?;
-            let target = client.target().clone();
-            let run = submit_to(&mut client, &request).await?;
-            let printed = request.show_printed(&target, run).await?;
-            drop(request);
-            let end = follow(client, run, None, printed).await?;
-            if json {
-                json::write(&end.as_json(target.dir_here()))?;
-            }
-            Ok(end.exit)
-        });
+    let mut host = find_host(&request.list, join, args)?;
+    let end = client_runtime().block_on(async {
+        let Submitted { client, run, printed } = submit(request, &host).await?;
+        follow(client, run, host.own(), printed).await
+    });
+    host.end(end, json)
+}
+
+/// The cluster that a run is on.
+enum Host {
+    /// One that is up.
+    Up(JoinFile),
+    /// One of the run's own, which ends with it. `is_dir_ours`: nobody named its folder.
+    Own { cluster: Cluster, is_dir_ours: bool },
+}
+
+/// The named cluster, or a new one.
+fn find_host(list: &TaskList, join: Option<&JoinFile>, args: &ClusterArgs) -> Result<Host, Fault> {
+    let Some(file) = join else { return start_host(list, args) };
+    if local::is_shaped(args) {
+        eyas_text::say!(
+            "note: the cluster of {} is used as it is; --nodes, --slots, --cache, --placement and the like \
+             are for a cluster of the run's own",
+            shown_path(file.path())
+        );
     }
-    local::check(cluster)?;
-    local::check_tasks(cluster, &request.list)?;
-    provide::check_tools(cluster)?;
-    let (dir, ours) = match &cluster.dir {
+    Ok(Host::Up(file.clone()))
+}
+
+/// Starts a cluster for a run.
+fn start_host(list: &TaskList, args: &ClusterArgs) -> Result<Host, Fault> {
+    local::check(args)?;
+    local::check_tasks(args, list)?;
+    provide::check_tools(args)?;
+    let (dir, is_dir_ours) = match &args.dir {
         Some(dir) => (dir.clone(), false),
         None => (dirs::new_run_dir()?, true),
     };
-    if let Some(up) = clusters::running()?.iter().find(|known| known.kind == Kind::Up) {
+    let known = clusters::known()?;
+    if let Some(up) = known.running().iter().find(|known| known.kind == Kind::Up) {
         eyas_text::say!(
             "note: this has a cluster of its own; --join {} uses the one that `eyas up` started",
-            up.join().display()
+            up.join_file().path().display()
         );
     }
     provide::sweep_keys();
-    let mut parts = local::start(cluster, &dir, true)?;
-    let target = JoinFile::new(parts.join.clone(), Choice::Own).read()?;
-    let dir = dir.canonicalize()?;
-    if !cluster.provide.is_elsewhere() {
-        tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
+    let cluster = local::start(args, &dir, true)?;
+    if !args.provide.is_elsewhere() {
+        tmpfs::say_so(cluster.dir(), args.node.cache.saturating_mul(u64::from(args.nodes.max)));
     }
-    clusters::remember(&dir, Kind::Run(std::process::id()))?;
-    let result = client_runtime().block_on(async {
-        let mut client = Client::connect(&target).await?;
-        end_unfinished(&mut client, &dir).await?;
-        let run = submit_list(&mut client, &request).await?;
-        request.remember(&dirs::dispatcher_dir(&dir), run);
-        let printed = request.show_printed(&target, run).await?;
-        drop(request);
-        follow(client, run, Some(&mut parts), printed).await
-    });
-    let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
-    client_runtime().block_on(ending::end_parts(&mut parts, target.cluster(), in_haste))?;
-    if let Some(calls) = calls_of(&dirs::dispatcher_dir(&dir)).filter(|_| result.is_ok()) {
-        eyas_text::say!("the batch system was asked {}: {}", plural(calls.total(), "time"), calls.in_words());
-    }
-    let result = result.and_then(|end| {
-        if json {
-            json::write(&end.as_json(Some(&dirs::dispatcher_dir(&dir))))?;
+    known.remember(cluster.dir(), Kind::Run(std::process::id()))?;
+    Ok(Host::Own { cluster, is_dir_ours })
+}
+
+impl Host {
+    async fn connect(&self) -> Result<Client, Fault> {
+        match self {
+            Host::Up(file) => connect(file).await,
+            Host::Own { cluster, .. } => {
+                let mut client = cluster.connect().await?;
+                end_unfinished(&mut client, cluster.dir()).await?;
+                Ok(client)
+            }
         }
-        Ok(end.exit)
-    });
-    sweep_homes(&dir);
-    if ours {
-        // The event log stays for `eyas report` and `eyas explain`; the caches are no longer needed.
-        remove_nodes(&dir);
-        forget_old_runs(&dir);
     }
-    result
+
+    fn own(&mut self) -> Option<&mut Cluster> {
+        match self {
+            Host::Up(_) => None,
+            Host::Own { cluster, .. } => Some(cluster),
+        }
+    }
+
+    /// The run is over, or could not go on: a cluster of its own is ended, and the outcome is printed where that is wanted.
+    fn end(self, end: Result<End, Fault>, json: bool) -> Result<Exit, Fault> {
+        let Host::Own { cluster, is_dir_ours } = self else { return outcome(end?, json) };
+        let (dir, dispatcher_dir) = (cluster.dir().to_path_buf(), cluster.dispatcher_dir());
+        let in_haste = end.as_ref().is_ok_and(|end| end.in_haste);
+        client_runtime().block_on(end_cluster(cluster, in_haste))?;
+        if let Some(calls) = calls_of(&dispatcher_dir).filter(|_| end.is_ok()) {
+            eyas_text::say!(
+                "the batch system was asked {}: {}",
+                plural(calls.total(), "time"),
+                calls.in_words()
+            );
+        }
+        let exit = end.and_then(|end| outcome(end, json));
+        sweep_homes(&dir);
+        if is_dir_ours {
+            // The event log stays for `eyas report` and `eyas explain`; the caches are no longer needed.
+            let slow = |dir: &Path| eyas_text::say!("removing what the nodes kept in {}", shown_path(dir));
+            remove_nodes(&dir, || slow(&dir));
+            forget_old_runs(&dir, slow);
+        }
+        exit
+    }
+}
+
+fn outcome(end: End, json: bool) -> Result<Exit, Fault> {
+    if json {
+        json::write(&end.as_json())?;
+    }
+    Ok(end.exit)
+}
+
+/// A run that was accepted.
+struct Submitted {
+    client: Client,
+    run: RunId,
+    printed: Option<InOrder>,
+}
+
+async fn submit(request: RunRequest, host: &Host) -> Result<Submitted, Fault> {
+    let mut client = host.connect().await?;
+    let run = submit_to(&mut client, &request).await?;
+    let printed = request.show_printed(client.target(), run).await?;
+    Ok(Submitted { client, run, printed })
 }
 
 /// Cancels the unfinished runs of an earlier embedded run that broke off in this folder: they are not part of
@@ -178,19 +228,20 @@ async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Streams a list to the dispatcher; returns when the submission is durable.
-async fn submit_list(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
+/// Streams a list to a dispatcher, which may be on another machine; returns when the submission is durable.
+pub async fn submit_to(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
     let RunRequest { list, name, keep, prints, .. } = request;
     let keep = Keep { files: *keep, printed: *prints };
-    Ok(client.submit(name, keep, list.shared_arrays()).await?)
-}
-
-/// Streams a list to a dispatcher, which may be on another machine.
-pub async fn submit_to(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
-    let run = submit_list(client, request).await?;
-    if let Some(dir) = client.target().dir_here() {
+    let run = client.submit(name, keep, list.shared_arrays()).await?;
+    let target = client.target();
+    if let Some(dir) = target.dir_here() {
         request.remember(dir, run);
-        clusters::remember_work(dir);
+        // A cluster of the run's own was remembered when it was started.
+        if target.file().choice() != Choice::Own
+            && let Ok(known) = clusters::known()
+        {
+            known.remember_work(dir);
+        }
     }
     Ok(run)
 }

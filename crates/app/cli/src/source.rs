@@ -1,10 +1,12 @@
 //! Where the answers about a run come from: a cluster that is up, or the logs of one that is over.
 
 use crate::args::{JoinArgs, SourceArgs};
-use crate::clusters::{self, Kind, KnownCluster, Meant};
-use crate::dirs::{dispatcher_dir, member_dirs};
-use crate::{Exit, Fault, given};
+use crate::clusters::{self, Meant, describe};
+use crate::{Exit, Fault};
 use eyas_client::JoinFile;
+use eyas_cluster::dirs::{dispatcher_dir, member_dirs};
+use eyas_cluster::given;
+use eyas_cluster::known::{Kind, KnownCluster};
 use eyas_terms::RunId;
 use eyas_text::shown_path;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     let dir = match dir {
         Some(dir) => dir.to_path_buf(),
-        None => match clusters::newest()? {
+        None => match clusters::known()?.newest() {
             Some(newest) => newest.dir,
             None => return Err(Fault::new(Exit::BadInput, "there is no run to tell of: none was made here")),
         },
@@ -63,7 +65,7 @@ fn source_of(known: &KnownCluster) -> Result<Source, Fault> {
 
 fn source_of_log(known: &KnownCluster) -> Result<Source, Fault> {
     if known.kind == Kind::Up {
-        eyas_text::say!("note: {} is not up; this is what its log says", known.describe());
+        eyas_text::say!("note: {} is not up; this is what its log says", describe(known));
     }
     Ok(Source::Ended(ended_dirs(Some(&known.dir))?))
 }
@@ -72,7 +74,7 @@ fn source_of_log(known: &KnownCluster) -> Result<Source, Fault> {
 const LOOKED_INTO_MAX: usize = 8;
 
 /// Asks about a task of the named cluster and run; else, of the runs of this folder, the newest first, and then of the others, in the
-/// order of [`clusters::as_meant`], where it is first found. Errors: that of the first place, if it is nowhere.
+/// order of [`eyas_cluster::known::KnownClusters::as_meant`], where it is first found. Errors: that of the first place, if it is nowhere.
 pub fn of_task<T>(
     of: &SourceArgs,
     run: Option<RunId>,
@@ -82,7 +84,9 @@ pub fn of_task<T>(
         return ask(&source(&of.join, of.dir.as_deref())?, run);
     }
     let mut first = None;
-    for known in clusters::as_meant()?.into_iter().filter(KnownCluster::can_be_asked).take(LOOKED_INTO_MAX) {
+    for known in
+        clusters::known()?.as_meant().into_iter().filter(KnownCluster::can_be_asked).take(LOOKED_INTO_MAX)
+    {
         let source = source_of(&known)?;
         let runs = match run {
             Some(run) => vec![Some(run)],
@@ -95,7 +99,7 @@ pub fn of_task<T>(
                 Err(fault) if fault.exit == Exit::BadInput => refused = Some(fault),
                 found => {
                     if first.is_some() && found.is_ok() && run.is_none() {
-                        eyas_text::say!("note: this is {}", known.describe());
+                        eyas_text::say!("note: this is {}", describe(&known));
                     }
                     return found;
                 }

@@ -37,7 +37,7 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
         }
         return Ok(Exit::Good);
     }
-    let running = clusters::running()?;
+    let running = clusters::known()?.running();
     if running.is_empty() {
         clusters::look_join(&args.join)?;
     }
@@ -46,10 +46,12 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
         // A cluster that has ended since is skipped.
         let Ok(status) = status_of(&known.join_file()) else { continue };
         if args.json {
-            all.push(serde_json::json!({ "dir": known.dir, "join": known.join(), "status": status }));
+            all.push(
+                serde_json::json!({ "dir": known.dir, "join": known.join_file().path(), "status": status }),
+            );
             continue;
         }
-        writeln!(eyas_text::stdout(), "=== {}", known.describe())?;
+        writeln!(eyas_text::stdout(), "=== {}", clusters::describe(&known))?;
         write_status(&status)?;
         writeln!(eyas_text::stdout())?;
     }

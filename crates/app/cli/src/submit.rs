@@ -11,7 +11,7 @@ use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, say_hints, submit_to, what_is_left};
 use crate::runtimes::client_runtime;
-use crate::workflow::{self, WorkflowArgs};
+use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
 use eyas_terms::RunId;
@@ -77,7 +77,7 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
         let asked = Asked { tasks, files, env, replace: *replace, token: token.as_deref(), json: *json };
         return add(&asked, &file, run);
     }
-    let mut list = workflow::list_of(&args.tasks, &args.files)?;
+    let mut list = ListFile::find(&args.tasks, &args.files)?.read()?;
     args.env.add_to(&mut list)?;
     let tasks = args.tasks.clone();
     let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&file))?;

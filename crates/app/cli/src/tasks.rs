@@ -8,8 +8,9 @@ use crate::connect::connect;
 use crate::print::{count, time, wrapped};
 use crate::runtimes::client_runtime;
 use crate::source::{self, Source};
-use crate::{Exit, Fault, dirs, json};
+use crate::{Exit, Fault, json};
 use clap::Args;
+use eyas_cluster::dirs::member_dirs;
 use eyas_core::log::EVENTS_FILE;
 use eyas_report::RunLog;
 use eyas_report::read::{AttemptRecord, End, How};
@@ -171,7 +172,7 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
                      `eyas status` and `eyas explain TASK` ask the dispatcher itself",
                 ));
             }
-            (dirs::member_dirs(dir), Some(status))
+            (member_dirs(dir), Some(status))
         }
     };
     let logs = dirs.iter().map(|dir| eyas_report::read(dir)).collect::<Result<_, _>>()?;

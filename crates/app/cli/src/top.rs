@@ -12,9 +12,10 @@
 //! Bytes are those that tasks read, by where they came from, as the dispatcher counts them per run.
 
 use crate::args::JoinArgs;
-use crate::{Exit, Fault, clusters, given};
+use crate::{Exit, Fault, clusters};
 use draw::draw;
 use eyas_client::{Client, JoinFile};
+use eyas_cluster::given;
 use eyas_net::NetError;
 use eyas_terms::TaskId;
 use eyas_wire::message::ClusterStatus;

@@ -5,18 +5,23 @@
 //! back with what they run), and one that lost a node.
 
 use crate::args::{ClusterArgs, JoinArgs, KeepArgs, ProvideArgs};
-use crate::clusters::{self, Kind};
 use crate::environment::EnvArgs;
 use crate::help::{self, EXIT_STATUS};
 use crate::print::plural;
-use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, dirs, ending, kept, local, node, outlived, provide, starting, tmpfs};
+use crate::{Exit, Fault, clusters, dirs, ending, local, outlived, provide, tmpfs};
 use clap::Args;
 use eyas_client::{Choice, Client, JoinFile, Target};
+use eyas_cluster::dirs::{node_dirs, node_name};
+use eyas_cluster::known::Kind;
+use eyas_cluster::plan::Plan;
+use eyas_cluster::processes::Processes;
+use eyas_cluster::reach::PATIENCE;
+use eyas_cluster::remains::sweep_homes;
+use eyas_cluster::{kept, starting};
 use eyas_net::NetError;
-use eyas_runtime::cluster::{LocalCluster, Plan, in_words};
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
+use eyas_runtime::part::in_words;
 use eyas_terms::NodeState;
 use eyas_text::{shown, shown_path};
 use eyas_wire::message::ClusterStatus;
@@ -60,12 +65,13 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         false => args.env.set()?,
     }
     provide::check_tools(&args.cluster)?;
-    let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
+    let plan = local::plan(&args.cluster, &dir, false)?;
+    let dir = plan.cluster_dir();
     let _starting = starting::hold(&plan.dir)?;
     provide::sweep_keys();
     let elsewhere = args.cluster.provide.is_elsewhere();
     if !elsewhere {
-        tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
+        tmpfs::say_so(dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
     }
     let file = JoinFile::new(plan.join_of(0), Choice::Own);
     let join = file.path();
@@ -74,7 +80,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let Some(dispatchers) = await_dispatchers(&plan).await else {
             let pid = holder_of(&plan.lock_of(0)).unwrap_or_default();
             let message =
-                format!("process {pid} has the cluster in {} and does not answer", shown_path(&dir));
+                format!("process {pid} has the cluster in {} and does not answer", shown_path(dir));
             return Err(Fault::new(Exit::Cluster, message)
                 .hint("it may be on its way to its end: try again, or end that process"));
         };
@@ -82,12 +88,12 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         // The join file goes when a cluster ends in order.
         let killed = kept::provider(&plan.dir).filter(|_| !was_up && !elsewhere && join.exists());
         if let Some(kind) = killed {
-            let message = format!("the cluster in {} was killed; its nodes came from --provider {kind}", shown_path(&dir));
+            let message = format!("the cluster in {} was killed; its nodes came from --provider {kind}", shown_path(dir));
             let hint = "`eyas up` with the options that it had goes on with its work; `eyas down` ends what is left of it, and \
                         then `eyas up` starts it with nodes of this machine";
             return Err(Fault::new(Exit::Cluster, message).hint(hint));
         }
-        let mut cluster = LocalCluster::default();
+        let mut cluster = Processes::default();
         cluster.start_dispatchers(&plan, &dispatchers)?;
         let mut client = Client::connect(&file.read()?).await?;
         let mut has_started_provider = false;
@@ -96,7 +102,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
             let may_leave = |words: Vec<String>| outlived::may_leave_blocks(&words);
             let has_blocks = kept::words(&plan.dir).is_some_and(may_leave);
             if was_up && (has_blocks || client.status().await?.provisioner.is_some()) {
-                return Err(is_up_already(&dir));
+                return Err(is_up_already(dir));
             }
             kept::keep(&plan.dir, None)?;
         }
@@ -104,18 +110,18 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
             // Whoever starts and ends nodes may have been killed alone, or may have outlived the dispatcher.
             let has_provider = has_provider(&mut client, &plan).await?;
             if was_up && has_provider {
-                return Err(is_up_already(&dir));
+                return Err(is_up_already(dir));
             }
             if !has_provider {
                 if !elsewhere {
-                    await_free_nodes(&dir).await?;
+                    await_free_nodes(dir).await?;
                 }
                 kept::keep(&plan.dir, plan.provider_args.as_deref())?;
                 cluster.start_provider(&plan)?;
                 has_started_provider = true;
             }
         }
-        let started = fill(&mut client, &mut cluster, &plan, &dir).await?;
+        let started = fill(&mut client, &mut cluster, &plan, dir).await?;
         // Ready means that all nodes have joined which are there without work, and that whoever starts the others has.
         loop {
             let status = client.status().await?;
@@ -133,9 +139,9 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         cluster.detach();
         say_what_goes_on(&client.status().await?);
         if was_up && started.is_empty() && !has_started_provider {
-            return Err(is_up_already(&dir));
+            return Err(is_up_already(dir));
         }
-        clusters::remember(&dir, Kind::Up)?;
+        clusters::known()?.remember(dir, Kind::Up)?;
         let mut out = eyas_text::raw_unless_terminal();
         if was_up && has_started_provider {
             writeln!(out, "what starts and ends nodes was started again; the rest of the cluster was up")?;
@@ -197,7 +203,7 @@ fn missing_dispatchers(plan: &Plan) -> Vec<usize> {
 /// just been killed may take a moment to be gone. Gives those that are missing, or `None` if neither came.
 async fn await_dispatchers(plan: &Plan) -> Option<Vec<usize>> {
     let file = JoinFile::new(plan.join_of(0), Choice::Own);
-    let deadline = Instant::now() + crate::connect::PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let missing = missing_dispatchers(plan);
         if !missing.is_empty() {
@@ -224,11 +230,11 @@ fn connected(status: &ClusterStatus) -> impl Iterator<Item = &str> {
 /// were started.
 async fn fill(
     client: &mut Client,
-    cluster: &mut LocalCluster,
+    cluster: &mut Processes,
     plan: &Plan,
     dir: &Path,
 ) -> Result<Vec<String>, Fault> {
-    let names = (1..=plan.executor_args.len() as u32).map(node::node_name);
+    let names = (1..=plan.executor_args.len() as u32).map(node_name);
     let mut missing: BTreeMap<String, usize> = names.enumerate().map(|(i, name)| (name, i)).collect();
     let deadline = Instant::now() + JOIN_MAX + Duration::from_nanos(plan.lease_ns);
     let (mut started, mut taken_over) = (vec![], BTreeMap::new());
@@ -281,7 +287,7 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
     let mut has_said = false;
     loop {
         let held = |node: &PathBuf| holder_of(&node.join("cache/lock"));
-        let nodes = dirs::node_dirs(dir);
+        let nodes = node_dirs(dir);
         let Some((node, pid)) = nodes.iter().find_map(|node| Some((node, held(node)?))) else {
             return Ok(());
         };

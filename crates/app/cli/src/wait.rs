@@ -2,11 +2,12 @@
 
 use crate::args::JoinArgs;
 use crate::connect::connect;
-use crate::follow::follow;
+use crate::follow::{End, follow};
 use crate::print::plural;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, clusters, given, json};
+use crate::{Exit, Fault, clusters, json};
 use clap::Args;
+use eyas_cluster::given;
 use eyas_terms::RunId;
 use eyas_text::line_of;
 use eyas_wire::message::{ClusterStatus, RunStatus};
@@ -89,7 +90,7 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
             }
         }
         if args.json {
-            let runs: Vec<json::Run<'_>> = ends.iter().map(|end| end.as_json(dir.as_deref())).collect();
+            let runs: Vec<json::Run<'_>> = ends.iter().map(End::as_json).collect();
             json::write(&serde_json::json!({ "runs": runs }))?;
         }
         Ok(worst)

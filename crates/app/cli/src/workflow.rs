@@ -139,46 +139,65 @@ fn format_of(path: &Path) -> Result<Format, Fault> {
     }
 }
 
-/// Whether `path` is a workflow file of another system, and no list of tasks or commands.
-pub fn is_workflow(path: &Path) -> Result<bool, Fault> {
-    Ok(!is_list(format_of(path)?))
-}
-
 fn is_list(format: Format) -> bool {
     matches!(format, Format::JsonLines | Format::Commands)
 }
 
-/// Whether `path` is a list of commands, by its name or by the user's option.
-pub fn is_of_commands(path: &Path, args: &WorkflowArgs) -> Result<bool, Fault> {
-    Ok(args.commands || format_of(path)? == Format::Commands)
+/// A file with tasks, whose format was found out.
+pub struct ListFile<'a> {
+    path: &'a Path,
+    args: &'a WorkflowArgs,
+    format: Format,
 }
 
-/// The task list in `path`, or that of the workflow in it.
-pub fn list_of(path: &Path, args: &WorkflowArgs) -> Result<TaskList, Fault> {
-    list_in(path, args, &ReadOptions::default())
-}
+impl<'a> ListFile<'a> {
+    /// The task list, list of commands or workflow in `path`, by its name, its content or the user's option.
+    pub fn find(path: &'a Path, args: &'a WorkflowArgs) -> Result<ListFile<'a>, Fault> {
+        let format = if args.commands { Format::Commands } else { format_of(path)? };
+        Ok(ListFile { path, args, format })
+    }
 
-/// Like [`list_of`]; a task list is read with these options.
-pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<TaskList, Fault> {
-    let format = if args.commands { Format::Commands } else { format_of(path)? };
-    let given = args.jx_arguments(path, format)?;
-    if is_list(format) {
-        if args.inputs.is_some() || args.out.is_some() || args.stand_ins {
-            let message =
-                format!("{} is {}, which says itself where its files are", shown_path(path), format.name());
-            return Err(Fault::new(Exit::BadInput, message)
-                .hint("--inputs, --out and --stand-ins are for workflow files"));
+    /// Whether it is a list of commands.
+    pub fn is_of_commands(&self) -> bool {
+        self.format == Format::Commands
+    }
+
+    /// Whether it is a workflow file of another system, and no list of tasks or commands.
+    pub fn is_workflow(&self) -> bool {
+        !is_list(self.format)
+    }
+
+    /// The tasks.
+    pub fn read(&self) -> Result<TaskList, Fault> {
+        self.read_with(&ReadOptions::default())
+    }
+
+    /// The tasks; a task list is read with these options.
+    pub fn read_with(&self, options: &ReadOptions) -> Result<TaskList, Fault> {
+        let ListFile { path, args, format } = *self;
+        let given = args.jx_arguments(path, format)?;
+        if is_list(format) {
+            if args.inputs.is_some() || args.out.is_some() || args.stand_ins {
+                let message = format!(
+                    "{} is {}, which says itself where its files are",
+                    shown_path(path),
+                    format.name()
+                );
+                return Err(Fault::new(Exit::BadInput, message)
+                    .hint("--inputs, --out and --stand-ins are for workflow files"));
+            }
+            let read = ReadOptions { container: args.container.clone(), ..options.clone() };
+            return read_list_with(path, format, &read);
         }
-        let read = ReadOptions { container: args.container.clone(), ..read.clone() };
-        return read_list_with(path, format, &read);
+        if args.container.is_some() {
+            let message =
+                format!("{} is a workflow, and --container is for lists of tasks", shown_path(path));
+            return Err(Fault::new(Exit::BadInput, message)
+                .hint("`eyas convert --to jsonl` makes a list of it, which can be run with --container"));
+        }
+        let workflow = eyas_workflow::read_with(path, format, &given)?;
+        Ok(eyas_workflow::to_list(&workflow, &self::options(path, args, true))?)
     }
-    if args.container.is_some() {
-        let message = format!("{} is a workflow, and --container is for lists of tasks", shown_path(path));
-        return Err(Fault::new(Exit::BadInput, message)
-            .hint("`eyas convert --to jsonl` makes a list of it, which can be run with --container"));
-    }
-    let workflow = eyas_workflow::read_with(path, format, &given)?;
-    Ok(eyas_workflow::to_list(&workflow, &options(path, args, true))?)
 }
 
 fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
@@ -257,7 +276,7 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
             write_to(output, |out| wfformat::write(&workflow, &now(), out))?;
         }
         Target::Jsonl => {
-            let format = if args.files.commands { Format::Commands } else { format_of(&args.file)? };
+            let format = ListFile::find(&args.file, &args.files)?.format;
             let list = match is_list(format) {
                 true => {
                     let container = args.files.container.clone();

@@ -7,15 +7,13 @@
 //! |---|---|
 //! | [`dispatcher`] | the dispatcher's process: connections, journal, event log around the core |
 //! | [`executor`] | an executor's process: slots, cache directory, transfers around the core |
-//! | [`cluster`] | a local cluster of several processes |
 //! | [`provider`] | nodes of a local cluster that come and go |
 //! | [`eventlog`] | the event log and what programs printed, written and read |
-//! | [`locks`], [`parent`] | which process uses a directory; a process that ends with the one that started it |
+//! | [`locks`], [`parent`], [`part`] | which process uses a directory; a process that ends with the one that started it, and how it is started |
 //! | [`clock`], [`descriptors`], [`files`], [`machine`] | what they share |
 
 pub mod address;
 pub mod clock;
-pub mod cluster;
 pub mod descriptors;
 pub mod dispatcher;
 pub mod eventlog;
@@ -24,6 +22,7 @@ mod files;
 pub mod locks;
 pub mod machine;
 pub mod parent;
+pub mod part;
 pub mod provider;
 
 /// Runs a loop on the threads that also read and write its connections. The tasks that wake the loop then

@@ -5,6 +5,7 @@ use super::args::PredictArgs;
 use crate::data::program::Temporary;
 use crate::print::{plural, reason, size};
 use crate::sim::{bad, per_cent, program_io, seconds};
+use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_sim::machine::{Faults, Machine, preset};
@@ -199,7 +200,9 @@ impl PredictArgs {
             };
             return Ok((Work::Recorded(Box::new(recorded)), machines, base));
         }
-        if crate::workflow::is_workflow(path)? {
+        let no_options = WorkflowArgs::default();
+        let file = ListFile::find(path, &no_options)?;
+        if file.is_workflow() {
             let machines = match given.or(measured) {
                 Some(machines) => machines,
                 None => {
@@ -217,7 +220,7 @@ impl PredictArgs {
             };
             return Ok((Work::Workflow(path.clone(), config), machines, base));
         }
-        let tasks = crate::workflow::list_of(path, &crate::workflow::WorkflowArgs::default())?;
+        let tasks = file.read()?;
         if tasks.n_tasks == 0 {
             return Err(bad(format!("there are no tasks in {}", shown_path(path))));
         }

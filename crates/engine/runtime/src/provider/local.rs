@@ -7,7 +7,7 @@
 //! takes no room from others, because the budgets of all nodes are set aside on the machine anyway.
 
 use super::Source;
-use crate::cluster::{ClusterError, Part};
+use crate::part::{Part, PartError};
 use eyas_core::provisioning::blocks::{BlockConfig, BlockState, Listed};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -104,11 +104,10 @@ impl Source for Local {
                 self.nodes.insert(name.into(), Node { part, label, was_asked_to_end: false });
                 Ok(name.into())
             }
-            Err(ClusterError::Start { source, .. }) => match label {
+            Err(PartError { source, .. }) => match label {
                 Some(_) => Err(format!("cannot run {}: {source}", eyas_text::shown_path(&program))),
                 None => Err(source.to_string()),
             },
-            Err(e) => Err(e.to_string()),
         }
     }
 

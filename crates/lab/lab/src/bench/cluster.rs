@@ -2,9 +2,9 @@
 
 use super::failed;
 use eyas_cli::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
-use eyas_cli::{Exit, Fault, dirs, local};
-use eyas_client::{Choice, Client, JoinFile};
-use eyas_runtime::cluster::{LocalCluster, in_words};
+use eyas_cli::{Exit, Fault, local};
+use eyas_client::Client;
+use eyas_runtime::part::in_words;
 use eyas_terms::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_wire::message::{ClusterStatus, Keep, ReplyBody, RequestBody, RunStatus};
 use std::collections::HashMap;
@@ -23,10 +23,9 @@ pub struct Shape {
 }
 
 pub struct Cluster {
-    parts: LocalCluster,
+    own: eyas_cluster::Cluster,
     client: Client,
     runtime: tokio::runtime::Runtime,
-    dir: PathBuf,
 }
 
 /// The costs of one run.
@@ -93,14 +92,13 @@ impl Cluster {
             },
         };
         change(&mut args);
-        let parts = local::start(&args, dir, true)?;
+        let own = local::start(&args, dir, true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client =
-            runtime.block_on(Client::connect(&JoinFile::new(parts.join.clone(), Choice::Own).read()?))?;
-        let mut cluster = Cluster { parts, client, runtime, dir: dir.to_path_buf() };
+        let client = runtime.block_on(own.connect())?;
+        let mut cluster = Cluster { own, client, runtime };
         let deadline = Instant::now() + Duration::from_secs(30);
         while cluster.status()?.executors.len() < shape.nodes as usize {
-            if let Some((name, why)) = cluster.parts.find_ended() {
+            if let Some((name, why)) = cluster.own.processes_mut().find_ended() {
                 return Err(Fault::new(Exit::Cluster, format!("{} ended: {why}", in_words(&name))));
             }
             if Instant::now() > deadline {
@@ -120,7 +118,7 @@ impl Cluster {
     pub fn run(&mut self, arrays: &[Arc<TaskArray>]) -> Result<RunCost, Fault> {
         let before = self.status()?.own_cpu_ns;
         let all_before = self.tree_cpu_ns();
-        let (client, parts) = (&mut self.client, &mut self.parts);
+        let (client, parts) = (&mut self.client, self.own.processes_mut());
         let ended = || {
             let (name, why) = parts.find_ended()?;
             Some(format!("{} ended: {why}", in_words(&name)))
@@ -153,14 +151,15 @@ impl Cluster {
 
     /// Processor time of all parts and of their children, including children that have ended.
     fn tree_cpu_ns(&self) -> u64 {
-        let roots: Vec<u32> = self.parts.pids().iter().map(|(_, pid)| *pid).collect();
+        let roots: Vec<u32> = self.own.processes().pids().iter().map(|(_, pid)| *pid).collect();
         tree_cpu_ns(&roots)
     }
 
     /// Ends all parts; gives the dispatcher's folder with the complete event log.
-    pub fn stop(mut self) -> PathBuf {
-        self.parts.stop();
-        dirs::dispatcher_dir(&self.dir)
+    pub fn stop(self) -> PathBuf {
+        let dir = self.own.dispatcher_dir();
+        self.own.stop();
+        dir
     }
 }
 

@@ -14,8 +14,9 @@ use super::table::{Row, Table};
 use super::{Common, Random, failed, note};
 use clap::{Args, ValueEnum};
 use eyas_cli::machine::Machine;
-use eyas_cli::{Exit, Fault, dirs, figures, local};
+use eyas_cli::{Exit, Fault, figures, local};
 use eyas_client::{Client, JoinFile};
+use eyas_cluster::dirs::dispatcher_dir;
 use eyas_core::provisioning::decision::Decided;
 use eyas_core::provisioning::{NAMES, growth};
 use eyas_papers::workload::sw;
@@ -239,7 +240,7 @@ fn measure(args: &ProvisionArgs, policy: &str, dir: &Path, files: &[PathBuf]) ->
     let ended = eyas(&[text("down"), text("--join"), join_file(dir).path().display().to_string()]);
     submitted?;
     ended?;
-    let log_dir = dirs::dispatcher_dir(dir);
+    let log_dir = dispatcher_dir(dir);
     let log = eyas_report::read_group(std::slice::from_ref(&log_dir))?;
     let report = eyas_report::metrics(&log);
     let story = eyas_report::nodes_story(&log_dir)?;
@@ -272,7 +273,7 @@ fn start_up_s(story: &NodesStory, log: &eyas_report::RunLog) -> Option<f64> {
 }
 
 fn join_file(dir: &Path) -> JoinFile {
-    JoinFile::named(dirs::dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE))
+    JoinFile::named(dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE))
 }
 
 async fn run(

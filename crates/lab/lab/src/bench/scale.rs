@@ -13,10 +13,11 @@ use super::scale_nodes::Seen;
 use super::table::{Row, Table};
 use super::{Common, failed, note};
 use clap::Args;
-use eyas_cli::{Exit, Fault, dirs, local};
+use eyas_cli::{Exit, Fault, local};
 use eyas_client::{Client, JoinFile, Target};
-use eyas_runtime::cluster::Part;
+use eyas_cluster::dirs::dispatcher_dir;
 use eyas_runtime::descriptors;
+use eyas_runtime::part::Part;
 use eyas_wire::message::RequestBody;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -215,7 +216,7 @@ struct Dispatcher {
 impl Dispatcher {
     fn start(args: &ScaleArgs, dir: &Path) -> Result<Dispatcher, Fault> {
         let exe = local::program()?;
-        let own = dirs::dispatcher_dir(dir);
+        let own = dispatcher_dir(dir);
         let mut words: Vec<String> = ["dispatcher", "--lease", LEASE, "--dir"].map(String::from).to_vec();
         words.push(own.display().to_string());
         words.extend(args.no_event_log.then(|| "--no-event-log".into()));

@@ -1,17 +1,22 @@
 //! What a cluster that stays keeps of the way its nodes were requested, in the folder of its dispatcher.
 
-use crate::print::reason;
-use crate::{Exit, Fault};
 use eyas_runtime::provider::left_file;
-use eyas_text::shown_path;
-use std::path::Path;
+use eyas_text::{reason, shown_path};
+use std::path::{Path, PathBuf};
 
 /// What the provider of a cluster that stays was started with, in the folder of its dispatcher: whoever ends the cluster needs it
 /// where the provider is gone.
 const WORDS: &str = "provider.json";
 
+#[derive(thiserror::Error, Debug)]
+#[error("cannot write {}: {}", shown_path(path), reason(source))]
+pub struct NotKept {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
 /// Keeps what the provider is started with; `None`: there is none any more.
-pub fn keep(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), Fault> {
+pub fn keep(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), NotKept> {
     let path = dispatcher_dir.join(WORDS);
     if words.is_none() {
         let _ = std::fs::remove_file(left_file(dispatcher_dir));
@@ -23,7 +28,7 @@ pub fn keep(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), Fault
             _ => Ok(()),
         },
     };
-    kept.map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(&path), reason(&e))))
+    kept.map_err(|source| NotKept { path, source })
 }
 
 pub fn is_kept(dispatcher_dir: &Path) -> bool {

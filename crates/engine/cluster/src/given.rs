@@ -4,7 +4,6 @@
 //! A dispatcher's folder has a line for each run that a command of this machine gave it, and one for each that was waited for to its
 //! end. Nothing depends on these lines but what is meant by default, so what cannot be written or read is left out.
 
-use crate::dirs::working;
 use eyas_terms::RunId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -28,7 +27,7 @@ struct Given {
 }
 
 fn here() -> Option<String> {
-    Some(working().ok()?.to_string_lossy().into_owned())
+    Some(std::env::current_dir().ok()?.to_string_lossy().into_owned())
 }
 
 /// Notes that a run was given from the working folder to the dispatcher in `dir`.

@@ -1,21 +1,20 @@
 //! What runs leave behind on this machine: caches, sandboxes and files at home that nobody needs any more.
 
-use crate::dirs;
-use eyas_text::shown_path;
+use crate::dirs::node_dirs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Removes what killed nodes have left at home, as no later node may do it.
 pub fn sweep_homes(dir: &Path) {
-    dirs::node_dirs(dir).iter().for_each(|node| eyas_runtime::executor::sweep_home(node));
+    node_dirs(dir).iter().for_each(|node| eyas_runtime::executor::sweep_home(node));
 }
 
 /// Removes caches and sandboxes of an embedded run. All nodes are removed at once, because some file systems
-/// take milliseconds for each file (ext4 that discards blocks as they become free).
-pub fn remove_nodes(dir: &Path) {
+/// take milliseconds for each file (ext4 that discards blocks as they become free). `slow` is called where it takes long.
+pub fn remove_nodes(dir: &Path, slow: impl FnOnce()) {
     let (removed, left) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        for node in dirs::node_dirs(dir) {
+        for node in node_dirs(dir) {
             let removed = removed.clone();
             scope.spawn(move || {
                 let _ = eyas_runner::sandbox::remove_tree(&node);
@@ -24,13 +23,14 @@ pub fn remove_nodes(dir: &Path) {
         }
         drop(removed);
         if left.recv_timeout(Duration::from_secs(3)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            eyas_text::say!("removing what the nodes kept in {}", shown_path(dir));
+            slow();
         }
     });
 }
 
-/// Keeps the folders of the latest few embedded runs, and removes the caches of runs that were killed.
-pub fn forget_old_runs(newest: &Path) {
+/// Keeps the folders of the latest few embedded runs, and removes the caches of runs that were killed. `slow` is called with the
+/// folder of a run where that takes long.
+pub fn forget_old_runs(newest: &Path, slow: impl Fn(&Path)) {
     const RUNS_KEPT: usize = 20;
     let Some(entries) = newest.parent().and_then(|p| std::fs::read_dir(p).ok()) else { return };
     let mut runs: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p != newest).collect();
@@ -45,7 +45,7 @@ pub fn forget_old_runs(newest: &Path) {
         }
         match (alive, age < RUNS_KEPT) {
             (true, _) => {}
-            (false, true) => remove_nodes(old),
+            (false, true) => remove_nodes(old, || slow(old)),
             (false, false) => drop(eyas_runner::sandbox::remove_tree(old)),
         }
     }

@@ -1,0 +1,171 @@
+//! What a cluster of this machine is to be, and what has to be started for it: a command line for each process.
+
+use crate::dirs::{dispatcher_dir, dispatcher_dir_of, node_name};
+use eyas_runtime::dispatcher::JOIN_FILE;
+use eyas_runtime::locks::{dispatcher_lock, provider_lock};
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// What a cluster of this machine is to be like. Options are words of the command line of the process that they are for.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The program `eyas`, which all parts are processes of.
+    pub program: PathBuf,
+    /// Where the cluster keeps its state; made if it is not there.
+    pub dir: PathBuf,
+    pub n_dispatchers: u32,
+    /// Of `eyas dispatcher`, the same for all.
+    pub dispatcher_options: Vec<String>,
+    pub nodes: NodeSource,
+    /// How long an executor and its dispatcher are without each other before they give up, in nanoseconds; has to be what
+    /// the options of the dispatchers say.
+    pub lease_ns: u64,
+    /// The parts end when this process does, however it ends.
+    pub is_embedded: bool,
+}
+
+/// Where the nodes of a cluster come from.
+#[derive(Clone, Debug)]
+pub enum NodeSource {
+    /// So many nodes of this machine, each with its options of `eyas executor`.
+    Fixed(Vec<Vec<String>>),
+    /// A process of its own starts and ends them.
+    Provider {
+        /// Of `eyas provider`.
+        options: Vec<String>,
+        /// The nodes go on where that process is killed.
+        blocks_outlive: bool,
+    },
+}
+
+impl Shape {
+    /// One dispatcher, and so many nodes of this machine without options, in a folder; the cluster ends with this process.
+    pub fn new(program: PathBuf, dir: PathBuf, n_nodes: u32) -> Shape {
+        Shape {
+            program,
+            dir,
+            n_dispatchers: 1,
+            dispatcher_options: vec![],
+            nodes: NodeSource::Fixed(vec![vec![]; n_nodes as usize]),
+            lease_ns: eyas_core::dispatcher::DispatcherConfig::default().lease_ns,
+            is_embedded: true,
+        }
+    }
+
+    /// Makes the folder, and says what has to be started in it. Errors: the folder cannot be used.
+    pub fn plan(&self) -> io::Result<Plan> {
+        let first = dispatcher_dir(&self.dir);
+        let is_new = !first.exists();
+        std::fs::create_dir_all(&first)?;
+        if is_new {
+            // What is known of all users' runs is the owner's alone.
+            std::fs::set_permissions(&first, Permissions::from_mode(0o700))?;
+        }
+        let dir = self.dir.canonicalize()?;
+        let join = dispatcher_dir(&dir).join(JOIN_FILE);
+        let mut plan = Plan {
+            exe: self.program.clone(),
+            dir: dispatcher_dir(&dir),
+            dispatchers: (1..=self.n_dispatchers)
+                .map(|number| self.dispatcher(&dir, &join, number))
+                .collect(),
+            executor_args: vec![],
+            provider_args: None,
+            blocks_outlive: false,
+            embedded: self.is_embedded,
+            lease_ns: self.lease_ns,
+        };
+        match &self.nodes {
+            NodeSource::Fixed(nodes) => {
+                let of =
+                    |(name, options): (String, &Vec<String>)| executor_words(&join, &dir, &name, options);
+                plan.executor_args = (1..).map(node_name).zip(nodes).map(of).collect();
+            }
+            NodeSource::Provider { options, blocks_outlive } => {
+                let mut list = to_join("provider", &join);
+                list.extend(["--dir".into(), dir.display().to_string()]);
+                list.extend_from_slice(options);
+                plan.provider_args = Some(list);
+                plan.blocks_outlive = *blocks_outlive;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The folder and the words of the dispatcher with that number, counted from 1.
+    fn dispatcher(&self, dir: &Path, join: &Path, number: u32) -> (PathBuf, Vec<String>) {
+        let of = dispatcher_dir_of(dir, number);
+        let mut list = vec!["dispatcher".into(), "--dir".into(), of.display().to_string()];
+        list.extend_from_slice(&self.dispatcher_options);
+        if self.n_dispatchers > 1 {
+            list.extend(["--member".into(), format!("{number}/{}", self.n_dispatchers)]);
+        }
+        if number > 1 {
+            list.extend(["--group".into(), join.display().to_string()]);
+        }
+        (of, list)
+    }
+}
+
+/// The command line of the executor of the node with that name, whose folder is in `dir`.
+pub fn executor_words(join: &Path, dir: &Path, name: &str, options: &[String]) -> Vec<String> {
+    let mut list = to_join("executor", join);
+    list.extend(["--dir".into(), dir.join(name).display().to_string()]);
+    list.extend(["--name".into(), name.into()]);
+    list.extend_from_slice(options);
+    list
+}
+
+fn to_join(verb: &str, join: &Path) -> Vec<String> {
+    vec![verb.into(), "--join".into(), join.display().to_string()]
+}
+
+/// What to start: arguments for each part, after the binary.
+pub struct Plan {
+    pub exe: PathBuf,
+    /// The directory of the first dispatcher; it also has the parts' logs.
+    pub dir: PathBuf,
+    /// Directory and arguments of each dispatcher.
+    pub dispatchers: Vec<(PathBuf, Vec<String>)>,
+    /// One list per node.
+    pub executor_args: Vec<Vec<String>>,
+    /// Arguments of the provider, where nodes come and go.
+    pub provider_args: Option<Vec<String>>,
+    /// The provider's nodes go on where it is killed.
+    pub blocks_outlive: bool,
+    /// Parts end when this process ends.
+    pub embedded: bool,
+    /// Nodes that find no dispatcher for this long end.
+    pub lease_ns: u64,
+}
+
+impl Plan {
+    /// The cluster's folder, in which the folders of all parts are; an absolute path.
+    pub fn cluster_dir(&self) -> &Path {
+        self.dir.parent().expect("it was made in the cluster's folder")
+    }
+
+    /// The join file of the dispatcher at that position in the plan.
+    pub fn join_of(&self, dispatcher: usize) -> PathBuf {
+        self.dispatchers[dispatcher].0.join(JOIN_FILE)
+    }
+
+    /// The lock of the part that starts and ends nodes, see [`eyas_runtime::locks::holder_of`].
+    pub fn provider_lock(&self) -> PathBuf {
+        provider_lock(&self.dir)
+    }
+
+    /// The lock of that dispatcher's directory, see [`eyas_runtime::locks::holder_of`].
+    pub fn lock_of(&self, dispatcher: usize) -> PathBuf {
+        dispatcher_lock(&self.dispatchers[dispatcher].0)
+    }
+}
+
+/// Slots and bytes of memory that each of so many nodes of this machine has, as far as nobody says it.
+pub fn share_of_machine(n_nodes: u32) -> (u32, u64) {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let memory = eyas_runtime::machine::memory_bytes() / u64::from(n_nodes);
+    ((processors / n_nodes).max(1), memory)
+}
