@@ -9,11 +9,9 @@ use clap::Args;
 use eyas_cli::print::{count, plural};
 use eyas_cli::sim::bad;
 use eyas_cli::{Exit, Fault};
-use eyas_testkit::group_world::{self, GroupOptions};
 use eyas_testkit::options::Options;
 use eyas_testkit::process;
 use eyas_testkit::world;
-use std::fmt::Debug;
 use std::io::Write;
 
 #[derive(Args)]
@@ -30,7 +28,8 @@ pub struct ChaosArgs {
     /// Worlds of workflows, whose tasks are linked by files that stay on the nodes
     #[arg(long)]
     workflows: bool,
-    /// Worlds of several dispatchers, which are killed and cut off from each other, and of uneven nodes
+    /// Worlds of several dispatchers, which are killed and cut off from each other, with tasks whose outputs follow from what
+    /// they read
     #[arg(long, conflicts_with = "workflows")]
     groups: bool,
     /// Add to each world: `uneven`, nodes and tasks that differ much in slots and memory; `stops`, nodes whose process
@@ -40,8 +39,7 @@ pub struct ChaosArgs {
     /// nodes that begin with what another cluster has left on their disks; `resources`, tasks that need gpus and licences; `provided`, a
     /// large node that comes only when a provider brings it, and a provider that is killed; `users`, runs of several users who share
     /// the cluster; `sites`, nodes in three sites, which placement knows of; `islands`, nodes that reach the dispatcher and home, and
-    /// not each other.
-    /// `--groups` takes `uneven` and `forget`
+    /// not each other; `dispatchers`, several dispatchers, which are cut off from each other and from clients
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = Options::KINDS)]
     with: Vec<String>,
     /// Number of lines that are shown of the trace of a world that breaks a promise
@@ -61,35 +59,22 @@ pub fn chaos(args: &ChaosArgs) -> Result<Exit, Fault> {
     if !args.with.is_empty() {
         kind += &format!(" --with {}", args.with.join(","));
     }
-    if args.groups {
-        if let Some(other) = args.with.iter().find(|kind| !GroupOptions::KINDS.contains(&kind.as_str())) {
-            return Err(bad(format!("worlds of groups have no `{other}`; they take `--with uneven,forget`")));
-        }
-        let draw = |seed| {
-            let o = if args.calm { GroupOptions::calm(seed) } else { GroupOptions::from_seed(seed) };
-            args.with.iter().try_fold(o, |o, kind| o.with(kind)).expect("they were looked at above")
-        };
-        return live_through(args, &kind, draw, group_world::simulate);
-    }
     let draw = |seed| {
-        let options = match (args.workflows, args.calm) {
-            (false, false) => Options::from_seed(seed),
-            (false, true) => Options::calm(seed),
-            (true, false) => Options::workflows_from_seed(seed),
-            (true, true) => Options::calm_workflows(seed),
+        let options = match (args.groups, args.workflows, args.calm) {
+            (true, _, false) => Options::groups_from_seed(seed),
+            (true, _, true) => Options::calm_groups(seed),
+            (false, false, false) => Options::from_seed(seed),
+            (false, false, true) => Options::calm(seed),
+            (false, true, false) => Options::workflows_from_seed(seed),
+            (false, true, true) => Options::calm_workflows(seed),
         };
         args.with.iter().try_fold(options, |o, kind| o.with(kind)).expect("clap knows the kinds")
     };
-    live_through(args, &kind, draw, world::simulate)
+    live_through(args, &kind, draw)
 }
 
 /// Worlds one after the other, as `draw` makes them of their seeds, up to the first one that breaks a promise.
-fn live_through<O: Debug>(
-    args: &ChaosArgs,
-    kind: &str,
-    draw: impl Fn(u64) -> O,
-    simulate: impl Fn(&O) -> Result<world::Summary, Box<world::Violation>>,
-) -> Result<Exit, Fault> {
+fn live_through(args: &ChaosArgs, kind: &str, draw: impl Fn(u64) -> Options) -> Result<Exit, Fault> {
     let Some(end) = args.from.checked_add(args.seeds).filter(|_| args.seeds > 0) else {
         return Err(bad("--seeds has to be at least 1, and the last seed below 2^64"));
     };
@@ -103,7 +88,7 @@ fn live_through<O: Debug>(
         if args.seeds == 1 {
             writeln!(out, "{options:?}")?;
         }
-        match quietly(|| simulate(&options)) {
+        match quietly(|| world::simulate(&options)) {
             Ok(s) => {
                 n_events += s.n_events;
                 for (sum, n) in ends.iter_mut().zip([s.n_done, s.n_failed, s.n_cancelled, s.n_revivals]) {

@@ -7,7 +7,6 @@
 //! It is an example of this crate and no part of `eyas-lab`, because the comparison with scans is a feature of the
 //! core that programs for users are built without.
 
-use eyas_testkit::group_world::{self, GroupOptions};
 use eyas_testkit::options::Options;
 use eyas_testkit::world;
 use std::process::ExitCode;
@@ -65,21 +64,17 @@ fn live_through(kind: &str, seed: u64) -> Result<(), String> {
             other => unreachable!("{other} is no option of `eyas-lab chaos`"),
         }
     }
-    let additions = || with.split(',').filter(|kind| !kind.is_empty());
-    let lived = if groups {
-        let drawn = if calm { GroupOptions::calm(seed) } else { GroupOptions::from_seed(seed) };
-        let options = additions().fold(drawn, |o, kind| o.with(kind).expect("groups have the kind"));
-        group_world::simulate(&options)
-    } else {
-        let drawn = match (workflows, calm) {
-            (false, false) => Options::from_seed(seed),
-            (false, true) => Options::calm(seed),
-            (true, false) => Options::workflows_from_seed(seed),
-            (true, true) => Options::calm_workflows(seed),
-        };
-        let options = additions().fold(drawn, |o, kind| o.with(kind).expect("worlds have the kind"));
-        world::simulate(&options)
+    let drawn = match (groups, workflows, calm) {
+        (true, _, true) => Options::calm_groups(seed),
+        (true, _, false) => Options::groups_from_seed(seed),
+        (false, false, false) => Options::from_seed(seed),
+        (false, false, true) => Options::calm(seed),
+        (false, true, false) => Options::workflows_from_seed(seed),
+        (false, true, true) => Options::calm_workflows(seed),
     };
+    let additions = with.split(',').filter(|kind| !kind.is_empty());
+    let options = additions.fold(drawn, |o, kind| o.with(kind).expect("worlds have the kind"));
+    let lived = world::simulate(&options);
     lived.map(drop).map_err(|violation| violation.message)
 }
 

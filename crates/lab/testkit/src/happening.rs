@@ -3,7 +3,10 @@
 use crate::home::Content;
 use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
+use eyas_core::group::split::Part;
 use eyas_terms::*;
+use eyas_wire::message::{FromMember, ReplyBody, RequestBody};
+use std::fmt;
 
 pub type AttemptId = (TaskId, AttemptNo);
 
@@ -65,7 +68,11 @@ pub enum Fault {
     Stop(usize),
     Continue(usize),
     Cut(usize),
-    KillDispatcher,
+    KillDispatcher(usize),
+    /// The connection from one dispatcher to another breaks.
+    CutMember(usize, usize),
+    /// The connections of all clients to a dispatcher break.
+    CutClients(usize),
     HomeDown,
     HomeUp,
     ChangeHome,
@@ -77,9 +84,9 @@ pub enum Fault {
     /// Something else takes a part of the disk, or gives it back.
     FillDisk(usize),
     FreeDisk(usize),
-    /// The same for the journal's disk.
-    FillJournal,
-    FreeJournal,
+    /// The same for the disk of a dispatcher's journal.
+    FillJournal(usize),
+    FreeJournal(usize),
     /// Whoever brings a node is killed, and comes back.
     KillProvider,
     /// A client asks to forget a run. It is no fault, but comes at a random time.
@@ -92,8 +99,10 @@ pub enum Fault {
 #[derive(Clone, Debug)]
 pub enum Ev {
     Tick,
-    /// The dispatcher asked to be woken.
-    Wake,
+    /// A dispatcher asked to be woken.
+    Wake {
+        m: usize,
+    },
     NodeTick {
         n: usize,
         epoch: u64,
@@ -101,7 +110,9 @@ pub enum Ev {
     StartNode {
         n: usize,
     },
-    StartDispatcher,
+    StartDispatcher {
+        m: usize,
+    },
     /// Whoever brings a node asks what there is to do.
     AskDemand,
     Connect {
@@ -113,7 +124,7 @@ pub enum Ev {
         n: usize,
         life: u64,
     },
-    /// The dispatcher notices that the connection is gone.
+    /// A dispatcher notices that the connection is gone.
     Cut {
         life: u64,
     },
@@ -144,6 +155,85 @@ pub enum Ev {
         run: RunId,
         goes_away: bool,
     },
+    /// A dispatcher tries to reach another one.
+    LinkTry {
+        from: usize,
+        to: usize,
+    },
+    MemberLost {
+        from: usize,
+        to: usize,
+        life: u64,
+    },
+    ToMember {
+        from: usize,
+        to: usize,
+        life: u64,
+        message: FromMember,
+    },
+    ClientConnect {
+        c: u64,
+        m: usize,
+    },
+    ClientCut {
+        life: u64,
+    },
+    FromClient {
+        life: u64,
+        number: u64,
+        body: Asks,
+    },
+    ToClient {
+        life: u64,
+        number: u64,
+        body: ReplyBody,
+    },
+    ClientNext {
+        c: u64,
+        next: Next,
+    },
+    /// A client has split its submission.
+    Split {
+        c: u64,
+        parts: Parts,
+    },
     Fault(Fault),
     FaultsOver,
+}
+
+/// What a client does next by itself.
+#[derive(Clone, Debug)]
+pub enum Next {
+    Commit,
+    Abort,
+    /// The client goes away.
+    Leave,
+}
+
+/// A request, printed shortly in the trace.
+#[derive(Clone)]
+pub struct Asks(pub RequestBody);
+
+impl fmt::Debug for Asks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            RequestBody::AddArray { run, array } => write!(f, "AddArray {run} {}", array.expand(0).id),
+            RequestBody::Consult { run, array } => write!(f, "Consult {run} {}", array.expand(0).id),
+            RequestBody::LinkRun { run, links, .. } => write!(f, "LinkRun {run} {links:?}"),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+/// The result of splitting, without its tasks in the trace.
+#[derive(Clone)]
+pub struct Parts(pub Result<Vec<Part>, String>);
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Ok(parts) => write!(f, "{} parts", parts.len()),
+            Err(reason) => write!(f, "{reason}"),
+        }
+    }
 }

@@ -19,15 +19,23 @@ pub struct Content {
 pub struct Home {
     contents: BTreeMap<String, Vec<Content>>,
     n_writes: u64,
+    /// Equal bytes are one version, as in stores that name versions by what is in them; else each write makes another one.
+    names_bytes: bool,
     /// While this is set, home answers no requests.
     pub is_down: bool,
 }
 
 impl Home {
+    /// See the field.
+    pub fn new(names_bytes: bool) -> Home {
+        Home { names_bytes, ..Home::default() }
+    }
+
     /// Replaces what is at `location`; gives the new version.
     pub fn write(&mut self, now: Timestamp, location: &str, digest: Digest, size_bytes: u64) -> HomeVersion {
         self.n_writes += 1;
-        let version = HomeVersion { size_bytes, stamp: format!("w{}", self.n_writes).into() };
+        let stamp = if self.names_bytes { digest.to_string() } else { format!("w{}", self.n_writes) };
+        let version = HomeVersion { size_bytes, stamp: stamp.into() };
         let content = Content { since: now, digest, version: version.clone() };
         self.contents.entry(location.into()).or_default().push(content);
         version

@@ -7,8 +7,7 @@
 //! | [`script`] | one dispatcher or one executor by a script: events in, exactly these actions out, books checked after each step |
 //! | [`options`] | what a simulated world is made of and what goes wrong in it, all drawn from one seed |
 //! | [`happening`] | what can happen in such a world |
-//! | [`world`] | one dispatcher and some executors, virtual network, disks, programs, journal and time |
-//! | [`group_world`] | several dispatchers that share runs, with executors and clients that move among them |
+//! | [`world`] | one or several dispatchers, executors and clients, virtual network, disks, programs, journals and time |
 //! | [`home`] | home storage with every version that it ever had |
 //! | [`two_mark`] | the sequential 2Mark over several stores, its offline optimum, and the search for what breaks its bound |
 //! | [`process`] | a dispatcher process: the live dispatcher's session over a journal in memory |
@@ -18,7 +17,6 @@
 //! them is a model. Nothing here depends on the machine: one seed, one sequence of events, one trace hash.
 
 pub mod build;
-pub mod group_world;
 pub mod happening;
 pub mod home;
 pub mod node;

@@ -25,6 +25,8 @@ pub struct Stored {
 #[derive(Clone, Debug)]
 pub struct Context {
     pub assignment: Assignment,
+    /// The user's name for the task.
+    pub name: String,
     pub outputs: Vec<String>,
     /// The bytes that the program was given, by input location; set when it started.
     pub seen: Vec<(String, Digest, bool)>,
@@ -47,6 +49,8 @@ pub enum Logged {
     Restore(Vec<(ObjectId, Fetched)>, Vec<NodeAction>),
     Event(NodeEvent, Vec<NodeAction>),
     Reconnected,
+    /// It went to another dispatcher.
+    Moved,
 }
 
 /// From which places at home bytes came.
@@ -97,6 +101,11 @@ pub struct Node {
     /// How far its estimate of the dispatcher's clock is ahead.
     pub clock_ahead_ns: u64,
     pub contexts: BTreeMap<AttemptId, Context>,
+    /// The dispatcher that gave out each attempt which this process ever had.
+    pub giver_of: BTreeMap<AttemptId, usize>,
+    /// The dispatcher that this process was sent to last, and how often it has looked for one without result.
+    pub sent_to: Option<usize>,
+    pub n_tries: usize,
     /// The connection to a dispatcher, while there is one.
     pub life: Option<u64>,
     /// Its dispatcher is to be asked to drain this node.
@@ -146,6 +155,9 @@ impl Node {
             written_bytes: 0,
             clock_ahead_ns: 0,
             contexts: BTreeMap::new(),
+            giver_of: BTreeMap::new(),
+            sent_to: None,
+            n_tries: 0,
             life: None,
             asks_to_go: false,
             home_share: HomeShare::UNLIMITED,
@@ -307,15 +319,18 @@ impl Node {
         (!words.is_empty()).then_some((life, words))
     }
 
-    /// The dispatcher that it goes to now, if it is to go to another one and has no work left, with its last
-    /// messages here.
-    pub fn go(&mut self) -> Option<(MemberId, u64, Vec<FromNode>)> {
+    /// It goes to another dispatcher, if it is to and has no work left: the connection that it leaves, and its last messages
+    /// there.
+    pub fn go(&mut self, now: Timestamp) -> Option<(u64, Vec<FromNode>)> {
         let (member, _, words) = self.session.go()?;
+        self.log.push((now, Logged::Moved));
+        (self.sent_to, self.n_tries) = (Some(member.0 as usize), 0);
         let life = self.life.take().expect("it was welcomed");
-        Some((member, life, to_batch(words)))
+        Some((life, to_batch(words)))
     }
 
-    /// The events for the state machine that a message consists of.
+    /// The events for the state machine that a message consists of. If there is no connection after it, the node was turned
+    /// away, and looks elsewhere.
     pub fn events_of(&mut self, now: Timestamp, message: ToNode) -> Vec<NodeEvent> {
         match message {
             ToNode::Welcome(welcome) => {
@@ -326,12 +341,12 @@ impl Node {
         }
     }
 
-    /// The first message on a connection. If the node is not accepted, the code that drives it has it look
-    /// elsewhere.
+    /// The first message on a connection.
     fn on_first(&mut self, now: Timestamp, welcome: Welcome) {
         let about = self.about(now);
         match self.session.welcome(welcome, &about) {
             Welcomed::Taken { now: theirs, again, .. } => {
+                self.n_tries = 0;
                 // A smaller difference is due to the message's travel time, not to the clocks.
                 let ours_ns = now.0 - self.clock_ahead_ns;
                 if theirs.0.abs_diff(ours_ns) >= 1_000_000_000 {
@@ -345,7 +360,10 @@ impl Node {
                     self.tell(message);
                 }
             }
-            Welcomed::Elsewhere(_) | Welcomed::Redirected(..) => self.life = None,
+            Welcomed::Elsewhere(_) => (self.life, self.n_tries) = (None, self.n_tries + 1),
+            Welcomed::Redirected(member, _) => {
+                (self.life, self.sent_to, self.n_tries) = (None, Some(member.0 as usize), 0);
+            }
             Welcomed::Refused(reason) => panic!("a node is refused: {reason}"),
         }
     }
@@ -354,8 +372,12 @@ impl Node {
         match self.session.hear(message) {
             Order::Feed(events) => return events,
             Order::Begin { assignment, spec, .. } => {
+                let id = (assignment.task, assignment.attempt);
+                let giver = self.session.link().member().map_or(0, |member| member.0 as usize);
+                self.giver_of.insert(id, giver);
                 let context = Context {
                     assignment: (*assignment).clone(),
+                    name: spec.id.clone(),
                     outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
                     seen: vec![],
                     runs: false,
@@ -366,7 +388,7 @@ impl Node {
                     written_before_bytes: 0,
                     had_no_room: false,
                 };
-                self.contexts.insert((assignment.task, assignment.attempt), context);
+                self.contexts.insert(id, context);
                 return vec![NodeEvent::Assigned { assignment }];
             }
             Order::Prefetch { event, .. } => return vec![event],

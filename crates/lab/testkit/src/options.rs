@@ -15,7 +15,11 @@ use eyas_terms::rng::Rng;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     pub seed: u64,
+    /// With more than one, clients submit runs in parts over connections that break, with the session of live clients.
+    pub n_dispatchers: u64,
     pub n_nodes: u64,
+    /// Slots and memory of each node; empty: they are drawn, up to `slots_max`.
+    pub node_sizes: Vec<(u32, u64)>,
     pub slots_max: u64,
     pub n_runs: u64,
     /// Tasks per run, at most.
@@ -23,6 +27,8 @@ pub struct Options {
     /// Different objects at home that tasks read.
     pub n_objects: u64,
     pub object_bytes_max: u64,
+    /// If set, every file has this many bytes, and equal bytes are one version at home, however often they are written there.
+    pub file_bytes: Option<u64>,
     pub cache_bytes: u64,
     pub placement: String,
     /// If set, used in place of `placement`: tasks are queued at nodes.
@@ -38,6 +44,15 @@ pub struct Options {
     pub task_fails: u64,
     pub task_writes_input: u64,
     pub task_depends: u64,
+    /// Runs of tasks whose outputs follow from what they read, with files at home and on the nodes, tasks that are promised,
+    /// and submissions that must be refused. Where nothing else makes a task fail, each is done, and home is as after a plain
+    /// run.
+    pub linked: bool,
+    /// Of a thousand such tasks, how many ask for slots and memory that only some nodes have.
+    pub task_is_large: u64,
+    /// For each such run: blocks of tasks that scatter, read one file together and gather. If there are any, collectives are
+    /// on.
+    pub n_blocks: u64,
     /// Layers of tasks that are linked by files which stay on the nodes, at most; 0: a bag of tasks.
     pub n_layers_max: u64,
     /// Tasks per layer, files that one reads, and files that one makes, at most.
@@ -50,7 +65,8 @@ pub struct Options {
     pub run_is_kept: u64,
     /// The limits of home for all nodes together.
     pub home_limits: HomeLimits,
-    /// Submissions into each run while it goes on, at most.
+    /// Submissions into each run while it goes on, at most; into runs of linked tasks about so many, besides those that must be
+    /// refused.
     pub n_additions_max: u64,
     /// The maker of a file with many readers runs again at the readers, wherever it can.
     pub reruns: bool,
@@ -66,11 +82,22 @@ pub struct Options {
     pub owned: u64,
     /// An output depends on the attempt, as for programs that write the time.
     pub outputs_differ: bool,
+    /// Programs are taken back from their slots, and watched transfers say on their way how far they are.
+    pub midway: bool,
+    /// Of a thousand outputs that are not wanted any more, how many are stopped on their way home.
+    pub halt_stops: u64,
     /// How often each of these happens before the faults are over.
     pub n_node_kills: u64,
     /// Chance in a thousand that the cache outlives its executor.
     pub cache_survives: u64,
     pub n_link_cuts: u64,
+    /// Broken connections among dispatchers, and between all clients and a dispatcher.
+    pub n_member_cuts: u64,
+    pub n_client_cuts: u64,
+    /// How long these last, at most, and how long a dispatcher of linked tasks is away.
+    pub away_ns_max: u64,
+    /// Of a thousand submissions in parts, how many lose their client at some step.
+    pub clients_leave: u64,
     /// The longest that a link stays cut; beyond the lease the executor is lost.
     pub cut_ns_max: u64,
     pub n_dispatcher_kills: u64,
@@ -172,17 +199,33 @@ const SITES_SCALE: u64 = 1_000;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
+fn between(rng: &mut Rng, low: u64, high: u64) -> u64 {
+    low + rng.below(high - low + 1)
+}
+
+fn one_of<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.below(of.len() as u64) as usize].clone()
+}
+
+/// Most faults are absent in most worlds.
+fn perhaps(rng: &mut Rng, of_1000: u64, max: u64) -> u64 {
+    if rng.below(1000) < of_1000 { between(rng, 1, max) } else { 0 }
+}
+
 impl Options {
     /// No faults at all, but some work.
     pub fn calm(seed: u64) -> Options {
         Options {
             seed,
+            n_dispatchers: 1,
             n_nodes: 3,
+            node_sizes: vec![],
             slots_max: 3,
             n_runs: 2,
             n_tasks_max: 60,
             n_objects: 20,
             object_bytes_max: 1000,
+            file_bytes: None,
             cache_bytes: 8_000,
             placement: "good-cache-compute".into(),
             placement_at_nodes: None,
@@ -196,6 +239,9 @@ impl Options {
             task_fails: 0,
             task_writes_input: 0,
             task_depends: 200,
+            linked: false,
+            task_is_large: 0,
+            n_blocks: 0,
             n_layers_max: 0,
             layer_tasks_max: 0,
             fan_in_max: 0,
@@ -213,9 +259,15 @@ impl Options {
             in_place: 0,
             owned: 0,
             outputs_differ: false,
+            midway: true,
+            halt_stops: 800,
             n_node_kills: 0,
             cache_survives: 500,
             n_link_cuts: 0,
+            n_member_cuts: 0,
+            n_client_cuts: 0,
+            away_ns_max: 0,
+            clients_leave: 0,
             cut_ns_max: 20 * S,
             n_dispatcher_kills: 0,
             n_home_outages: 0,
@@ -253,16 +305,6 @@ impl Options {
     pub fn from_seed(seed: u64) -> Options {
         let mut rng = Rng::new(seed ^ 0x6f70_7469_6f6e_7321);
         let mut o = Options::calm(seed);
-        fn between(rng: &mut Rng, low: u64, high: u64) -> u64 {
-            low + rng.below(high - low + 1)
-        }
-        fn one_of<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
-            of[rng.below(of.len() as u64) as usize].clone()
-        }
-        /// Most faults are absent in most worlds.
-        fn perhaps(rng: &mut Rng, of_1000: u64, max: u64) -> u64 {
-            if rng.below(1000) < of_1000 { between(rng, 1, max) } else { 0 }
-        }
         let r = &mut rng;
         o.n_nodes = between(r, 1, 5);
         o.slots_max = between(r, 1, 5);
@@ -344,9 +386,6 @@ impl Options {
     /// A world of workflows, drawn from its seed.
     pub fn workflows_from_seed(seed: u64) -> Options {
         let mut rng = Rng::new(seed ^ 0x776f_726b_666c_6f77);
-        fn one_of<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
-            of[rng.below(of.len() as u64) as usize]
-        }
         let r = &mut rng;
         let drawn = Options::from_seed(seed);
         Options {
@@ -368,6 +407,72 @@ impl Options {
         }
     }
 
+    /// A world of several dispatchers without faults.
+    pub fn calm_groups(seed: u64) -> Options {
+        Options {
+            n_dispatcher_kills: 0,
+            n_node_kills: 0,
+            n_link_cuts: 0,
+            n_member_cuts: 0,
+            n_client_cuts: 0,
+            clients_leave: 0,
+            ..Options::groups_from_seed(seed)
+        }
+    }
+
+    /// A world of several dispatchers and linked tasks, drawn from its seed.
+    pub fn groups_from_seed(seed: u64) -> Options {
+        let mut rng = Rng::new(seed ^ 0x6772_6f75_7073_2121);
+        let r = &mut rng;
+        let of_clients = &mut Rng::new(seed ^ 0x636c_6965_6e74_7321);
+        let n_dispatchers = one_of(r, &[2, 2, 2, 3, 4]);
+        let n_nodes = n_dispatchers + r.below(4);
+        let calm = Options {
+            linked: true,
+            n_dispatchers,
+            n_nodes,
+            node_sizes: (0..n_nodes).map(|_| (one_of(r, &[1, 1, 2, 6]), 1000)).collect(),
+            n_runs: 1 + r.below(2),
+            n_tasks_max: one_of(r, &[10, 40, 100]),
+            output_lands: one_of(r, &[200, 600, 1000]),
+            program_ns_max: one_of(r, &[20 * MS, 500 * MS, 3 * S]),
+            transfer_ns_max: one_of(r, &[MS, 100 * MS, S]),
+            message_ns_max: one_of(r, &[MS, 20 * MS, 300 * MS]),
+            durable_ns_max: one_of(r, &[0, 10 * MS, 500 * MS]),
+            n_objects: 9,
+            object_bytes_max: 10,
+            file_bytes: Some(10),
+            cache_bytes: 1_000_000,
+            cache_survives: 0,
+            placement: affinity::NAME.into(),
+            midway: false,
+            halt_stops: 0,
+            task_is_wide: 0,
+            task_has_memory: 0,
+            task_has_priority: 0,
+            ..Options::calm(seed)
+        };
+        let n_dispatcher_kills = perhaps(r, 800, 6);
+        let n_node_kills = perhaps(r, 300, 5);
+        let n_link_cuts = perhaps(r, 500, 10);
+        let n_member_cuts = perhaps(r, 500, 10);
+        let away_ns_max = one_of(r, &[S, 4 * S, 25 * S]);
+        Options {
+            n_dispatcher_kills,
+            n_node_kills,
+            n_link_cuts,
+            n_member_cuts,
+            away_ns_max,
+            cut_ns_max: away_ns_max,
+            faults_until_ns: one_of(r, &[5 * S, 30 * S]),
+            n_blocks: one_of(&mut Rng::new(seed ^ 0x626c_6f63_6b73), &[0, 1, 2]),
+            n_additions_max: one_of(of_clients, &[0, 3, 8]),
+            n_client_cuts: perhaps(of_clients, 500, 10),
+            clients_leave: one_of(of_clients, &[0, 100, 400]),
+            ..calm
+        }
+    }
+
     /// How many times as large as usual objects, caches and disks are.
     pub fn scale(&self) -> u64 {
         if self.network == NetworkUse::Off { 1 } else { SITES_SCALE }
@@ -375,7 +480,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 15] = [
+    pub const KINDS: [&str; 16] = [
         "uneven",
         "stops",
         "clocks",
@@ -391,6 +496,7 @@ impl Options {
         "users",
         "sites",
         "islands",
+        "dispatchers",
     ];
 
     /// Some of the kinds, drawn from the seed: together they meet what none of them meets alone.
@@ -402,6 +508,50 @@ impl Options {
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
     pub fn with(self, kind: &str) -> Option<Options> {
+        let mut o = match (kind, self.linked) {
+            ("uneven", true) => self.uneven_linked(),
+            ("forget", true) => self.forgetting_linked(),
+            _ => self.with_drawn(kind)?,
+        };
+        if o.linked {
+            o.outputs_differ = false;
+            o.node_sizes.resize(o.node_sizes.len().max(o.n_nodes as usize), (2, 1000));
+        }
+        Some(o)
+    }
+
+    /// Nodes and tasks differ much in slots and memory, and there may be fewer nodes than dispatchers. So most dispatchers have
+    /// tasks that none of their own nodes is large enough for.
+    fn uneven_linked(self) -> Options {
+        let mut rng = Rng::new(self.seed ^ 0x756e_6576_656e_2067);
+        let r = &mut rng;
+        let n_nodes = 1 + r.below(self.n_dispatchers + 3);
+        let slots: Vec<u32> = (0..n_nodes).map(|_| one_of(r, &[1, 1, 2, 8])).collect();
+        let sizes = slots.into_iter().map(|slots| (slots, one_of(r, &[1000, 1000, 2000, 8000])));
+        // If a node is away for longer than tasks wait for a larger node, it rightly counts as absent.
+        let away_ns_max = self.away_ns_max.min(4 * S);
+        Options {
+            n_nodes,
+            node_sizes: sizes.collect(),
+            task_is_large: one_of(r, &[50, 200, 600]),
+            away_ns_max,
+            cut_ns_max: self.cut_ns_max.min(away_ns_max),
+            ..self
+        }
+    }
+
+    /// Ended runs are forgotten, by rule and because somebody names them; by name alone in some worlds.
+    fn forgetting_linked(self) -> Options {
+        let mut rng = Rng::new(self.seed ^ 0x666f_7267_6574_2067);
+        let r = &mut rng;
+        let by_number = [None, Some(0), Some(1), Some(2)][r.below(4) as usize];
+        let by_number = by_number.map(|n| KeepRuns { n_runs: Some(n), age_ns: None });
+        let by_age = KeepRuns { n_runs: None, age_ns: Some(r.below(20) * S) };
+        let keep_runs = if r.below(5) == 0 { None } else { by_number.or(Some(by_age)) };
+        Options { keep_runs, n_forgets: r.below(8), n_runs: self.n_runs.max(2 + r.below(3)), ..self }
+    }
+
+    fn with_drawn(self, kind: &str) -> Option<Options> {
         let mut rng = Rng::new(self.seed ^ 0x6b69_6e64_206f_6620);
         let r = &mut rng;
         Some(match kind {
@@ -449,7 +599,8 @@ impl Options {
                 // The inputs and outputs of a task, and as much again for what is read ahead; in workflows
                 // also the files that stay on the nodes.
                 let files_bytes = 12 * self.object_bytes_max;
-                let staying_bytes = if self.n_layers_max == 0 { 0 } else { 100_000 };
+                let stays = self.n_layers_max > 0 || self.linked;
+                let staying_bytes = if stays { 100_000 } else { 0 };
                 Options {
                     scratch_bytes_max,
                     // Enough for each task alone, but not for all slots of a node.
@@ -478,6 +629,7 @@ impl Options {
                 placement_at_nodes: None,
                 n_nodes: self.n_nodes.max(3 + r.below(6)),
                 object_bytes_max: self.object_bytes_max * SITES_SCALE,
+                file_bytes: self.file_bytes.map(|bytes| bytes * SITES_SCALE),
                 cache_bytes: self.cache_bytes * SITES_SCALE,
                 disk_bytes: self.disk_bytes * SITES_SCALE,
                 scratch_bytes_max: self.scratch_bytes_max * SITES_SCALE,
@@ -520,14 +672,38 @@ impl Options {
                 n_runs: self.n_runs.max(3),
                 ..self
             },
+            "dispatchers" if self.n_dispatchers > 1 => self,
+            "dispatchers" => {
+                let mut rng = Rng::new(self.seed ^ 0x6469_7370_6174_6368);
+                let r = &mut rng;
+                let n_dispatchers = one_of(r, &[2, 2, 3, 4]);
+                Options {
+                    n_dispatchers,
+                    n_nodes: self.n_nodes.max(n_dispatchers + r.below(3)),
+                    n_member_cuts: perhaps(r, 500, 10),
+                    n_client_cuts: perhaps(r, 500, 10),
+                    away_ns_max: one_of(r, &[S, 4 * S, 25 * S]),
+                    clients_leave: one_of(r, &[0, 100, 400]),
+                    ..self
+                }
+            }
             _ => return None,
         })
+    }
+
+    /// Whether nothing in this world makes a task fail, so that each is done with the bytes of a plain run.
+    pub fn is_plain(&self) -> bool {
+        let of_home = self.n_home_outages + self.n_home_changes + self.transfer_fails;
+        let of_disks = self.n_corruptions + self.disk_bytes + self.scratch_bytes_max;
+        let of_tasks = self.task_fails + self.task_writes_input + self.n_cancels + self.walltime_ns_max;
+        let other = self.small || self.warm || self.resources;
+        self.linked && of_home + of_disks + of_tasks == 0 && !other
     }
 
     /// Whether a file on a node can disappear only because the dispatcher had it dropped.
     pub fn loses_nothing(&self) -> bool {
         let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
-        let faults = faults + self.n_stops + self.walltime_ns_max + u64::from(self.warm);
+        let faults = faults + self.n_member_cuts + self.n_stops + self.walltime_ns_max + u64::from(self.warm);
         let faults = faults + u64::from(self.islands.is_some());
         faults + self.n_drains + self.task_writes_input + self.transfer_fails == 0
     }

@@ -1,79 +1,93 @@
-//! A simulated world: one dispatcher, some executors, and everything between them that can go wrong.
+//! A simulated world: one or several dispatchers, some executors, and everything between them that can go wrong.
 //!
 //! In: [`Options`]. Out: a [`Summary`], or a [`Violation`] of a promise with the last lines of the trace.
-//! The state machines are the real ones; network, disks, programs, journal and time are models. Events lie
+//! The state machines are the real ones; network, disks, programs, journals and time are models. Events lie
 //! in one queue ordered by time and then by the order in which they were made; all chance comes from the
 //! seed. Two worlds with equal options have equal traces.
 //!
 //! First faults come and go and nothing wrong may happen (*safety*). Then the faults stop and every task has
 //! to end (*liveness*).
 //!
-//! Checked, by the numbers of the promises:
-//!   1. a task that was reported as done stays done over restarts, and its outputs are at home as recorded;
-//!   2. a program sees bytes that home had during its run, and all tasks of a run that are done saw the
-//!      same (one dispatcher life long: neither journal nor report says which bytes were read);
-//!   3. the cache's own invariants; no object that a program uses and no last copy is evicted;
-//!   4. every task ends, has a reason while it waits, and fails only for causes that exist in this world;
-//!   5. the recorded events, fed to fresh machines, give the same actions.
+//! Clients of one dispatcher say all that they have to say at one moment. Clients of several dispatchers submit runs in
+//! parts, with the session of live clients: their connections break, and they go away in the middle of it, and another
+//! client tries again. Executors look for their dispatcher at every address.
 //!
-//! The promises 6 and 7 are checked with real processes (`docs/promises.md`).
+//! Checked, by the numbers of the promises:
+//!   1. a task that was reported as done stays done over restarts and is not given out again, and its outputs are at home as
+//!      recorded; an accepted run is lost at no dispatcher, and neither is what was added to it; what is said twice with one
+//!      token is added once;
+//!   2. a done task's program was *this* task's; it saw bytes that home had during its run, and all tasks of a run that are
+//!      done saw the same (one dispatcher life long: neither journal nor report says which bytes were read);
+//!   3. the cache's own invariants; no object that a program uses and no last copy is evicted;
+//!   4. every task ends, has a reason while it waits, and fails only for causes that exist in this world; what is refused is
+//!      refused for a cause that is there;
+//!   5. the recorded events, fed to fresh machines, give the same actions;
+//!   6. whoever may do nothing is not heard (with users).
+//!
+//! The promise 7 is checked with real processes (`docs/promises.md`).
 //!
 //! Also checked: the tasks of an addition are in their run all together or not at all, and the run ends after them.
 //! Files that stay on the nodes are read as a task that was done has made them, and home is never asked for them. They
-//! are made again only when the last copy is gone, and they are gone when the runs have ended.
+//! are made again only when the last copy is gone, and they are gone when the runs have ended. In the end all dispatchers
+//! know the same runs, nothing is in doubt, and each knows the patterns that a single one finds in the whole run.
+//! Where nothing makes a task fail ([`Options::is_plain`]), each task of each run is done, and home is as after a plain run.
 //!
 //! | module | has |
 //! |---|---|
-//! | `plans` | the submissions, and the clients that make them |
-//! | `dispatcher`, `nodes`, `programs` | the surroundings of the real state machines |
+//! | `plans` | the submissions |
+//! | `clients`, `requests` | clients of several dispatchers, and of one |
+//! | `dispatchers`, `nodes`, `programs` | the surroundings of the real state machines |
+//! | `provider` | whoever brings nodes |
 //! | `faults` | what goes wrong |
-//! | `checks` | the promises |
+//! | `checks`, `ends` | the promises, while the world lives and when it is over |
 //! | `watch` | the limit of a world |
 //!
 //! Not here: what the machines decide (`eyas-core`), real sockets and files (`eyas-runtime`'s tests).
 
 mod checks;
-mod dispatcher;
+mod clients;
+mod dispatchers;
+mod ends;
 mod faults;
 mod nodes;
 mod plans;
 mod programs;
 mod provider;
+mod requests;
 mod watch;
 
-use crate::build;
-use crate::happening::{AttemptId, Ev, Fault, Work};
-use crate::home::{Content, Home, digest_of, hash};
-use crate::node::{Folder, Logged, Node, Stored, own_disk};
+use crate::happening::{Ev, Fault};
+use crate::home::{Home, digest_of, hash};
+use crate::node::{Node, own_disk};
 use crate::options::Options;
-use crate::process::{Journal, NO_SPACE, News, Process};
-use eyas_core::cache::{CacheConfig, ReplicaState};
-use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
-use eyas_core::event::*;
-use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_core::network::NetworkUse;
+use crate::process::Journal;
+use clients::Clients;
+use dispatchers::{Links, Member};
+use eyas_core::cache::CacheConfig;
+use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig};
+use eyas_core::executor::ExecutorConfig;
+use eyas_core::group::Membership;
 use eyas_session::dispatcher::Record;
-use eyas_session::executor::attempts::SIGNAL_PATIENCE_NS;
-use eyas_session::executor::{Ended, Verdict};
-use eyas_terms::array::{Hint, Hints, TaskArray};
-use eyas_terms::needs::{Equipment, PARTS};
+use eyas_terms::needs::Equipment;
 use eyas_terms::rng::Rng;
 use eyas_terms::*;
+use plans::{Plan, PlanState};
 use provider::Provider;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 use watch::{Lines, watch};
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 15 * S;
-/// How long after the last fault every task must have ended.
+/// How long after the last fault every task must have ended, and with linked tasks.
 const LIVENESS_NS: u64 = 4_000 * S;
+const LIVENESS_LINKED_NS: u64 = 2_000 * S;
 /// Where runs are forgotten, nodes keep this many names of objects in any case. Worlds have few objects, and nodes
 /// should often forget names.
-pub(crate) const NAMES_MIN: usize = 8;
+const NAMES_MIN: usize = 8;
 /// How long after the last end files of a run may remain on nodes: a lease, and a link that is cut.
 const SETTLE_NS: u64 = 200 * S;
 /// How long a node may be idle and fit for a ready task before that task must have started.
@@ -88,8 +102,9 @@ const LARGE_MEMORY_BYTES: u64 = 5_000;
 const LARGE_CACHE_BYTES: u64 = 1_000_000;
 const LARGE_DISK_BYTES: u64 = 1_200_000;
 const LINES_KEPT: usize = 20_000;
-/// The most events of a world. The largest of a hundred thousand worlds had a tenth of these.
+/// The most events of a world, and with several dispatchers. The largest of a hundred thousand worlds had a tenth of these.
 const EVENTS_MAX: u64 = 2_000_000;
+const EVENTS_OF_SEVERAL_MAX: u64 = 3_000_000;
 /// The most processor time of a world. Most take a few milliseconds.
 const CPU_S_MAX: f64 = 60.0;
 /// How often a world's processor time is checked.
@@ -133,29 +148,11 @@ pub fn simulate(options: &Options) -> Result<Summary, Box<Violation>> {
     watch(lines, CPU_S_MAX, move || World::new(options, of_world).live())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum PlanState {
-    Waits,
-    /// Into another run; the submission is being filled.
-    Opened(RunId),
-    Submitted(RunId),
-    Accepted(RunId),
-    Refused,
-}
-
-struct Plan {
-    arrays: Vec<Arc<TaskArray>>,
-    keep: bool,
-    state: PlanState,
-    /// The tasks are added to the run of this plan.
-    into: Option<usize>,
-    /// The plan must be refused: it writes what another task writes, or reads what nobody writes.
-    is_bad: bool,
-}
-
 /// The inputs that an attempt's program was given, and the outputs that it made.
 #[derive(Clone, Debug, Default)]
 struct Witness {
+    /// The user's name for the task.
+    name: String,
     seen: Vec<(String, Digest, bool)>,
     outputs: Vec<(String, Digest)>,
     /// The dispatcher process that had assigned it.
@@ -173,50 +170,104 @@ struct World {
     n_events: u64,
     lines: Lines,
     trace_hash: u64,
-    config: DispatcherConfig,
     home: Home,
     nodes: Vec<Node>,
-    process: Option<Process>,
-    journal: Journal,
-    n_scheduled: usize,
-    durable_at: u64,
-    /// The journal's disk takes no writes until this time.
-    full_until: Timestamp,
-    next_incarnation: u64,
-    next_life: u64,
-    /// When the last message of each connection and direction arrives.
-    arrives: BTreeMap<(u64, bool), u64>,
+    members: Vec<Member>,
+    links: Links,
+    clients: Clients,
     plans: Vec<Plan>,
+    /// Tasks that end only when all additions to a run are decided, and tasks that promised files, each with
+    /// its plan.
+    holds: BTreeMap<String, usize>,
+    promises: BTreeMap<String, (usize, Vec<String>)>,
     run_since: BTreeMap<RunId, Timestamp>,
-    witnesses: BTreeMap<(usize, TaskId, AttemptNo), Witness>,
-    /// Done tasks and their outputs, as far as the present dispatcher knows.
-    done: BTreeMap<TaskId, Vec<(String, Digest)>>,
-    /// How tasks ended last, and the runs that they belong to.
-    outcomes: BTreeMap<TaskId, Outcome>,
-    run_of: BTreeMap<TaskId, RunId>,
-    /// Tasks that were reported to a client as done.
-    promised: BTreeSet<TaskId>,
-    /// The node and the attempt that ended each task.
-    ended_by: BTreeMap<TaskId, (usize, AttemptNo)>,
-    /// The inputs that the done tasks of a run have read, in this dispatcher's life.
-    read: BTreeMap<(RunId, String), (Digest, TaskId)>,
+    /// What the programs of attempts have read and made, by the dispatcher that gave them out and by node.
+    witnesses: BTreeMap<(usize, usize, TaskId, AttemptNo), Witness>,
+    /// Tasks that have ended well, also if they run again.
+    ever_done: BTreeSet<String>,
+    /// Tasks that have ended in any way.
+    ever_ended: BTreeSet<String>,
     /// The bytes that done tasks have written to files that stay on the nodes, by location.
     made: BTreeMap<String, BTreeSet<Digest>>,
     n_revivals: u64,
     /// Since when everything has ended, while files are dropped.
     over_since: Option<Timestamp>,
-    /// Since when each ready task has waited, and each executor has been idle.
-    ready_since: BTreeMap<TaskId, Timestamp>,
-    idle_since: BTreeMap<ExecutorId, Timestamp>,
-    /// How far the dispatcher's clock is ahead of true time, and the latest time that a dispatcher gave.
-    ahead_ns: i64,
-    given: Timestamp,
-    /// When the dispatcher is woken next, as it asked.
-    wakes_at: Option<Timestamp>,
     /// Cached objects that were once found damaged.
     damaged: BTreeSet<(usize, ObjectId)>,
     provider: Provider,
     faults: bool,
+}
+
+/// The options of the world's dispatchers, apart from their group.
+fn config_of(o: &Options) -> DispatcherConfig {
+    let placement = o.placement_at_nodes.map_or_else(|| o.placement.clone(), String::from);
+    let mut config = DispatcherConfig { placement, ..DispatcherConfig::default() };
+    config.placement_config.window = o.window;
+    config.placement_config.affinity.look_ahead = o.window;
+    config.placement_config.affinity.network = o.network;
+    config.placement_config.first_input_queued_max = o.window;
+    config.placement_config.tasks_per_decision = o.tasks_per_decision;
+    config.lease_ns = LEASE_NS;
+    config.home_limits = o.home_limits;
+    config.keep_runs = o.keep_runs;
+    if o.linked {
+        config.collectives = if o.n_blocks == 0 { CollectiveMode::Off } else { CollectiveMode::Auto };
+        // No failure is a task's own fault here.
+        (config.losses_max, config.weather_max) = (10_000, 10_000);
+    }
+    if o.reruns {
+        config.collectives = CollectiveMode::TaskRerun;
+    }
+    config
+}
+
+fn drawn_nodes(o: &Options, rng: &mut Rng) -> Vec<Node> {
+    let node = |n| {
+        let cache = CacheConfig {
+            budget_bytes: o.cache_bytes / (1 + rng.below(2)),
+            eviction: o.eviction.clone(),
+            seed: o.seed + n,
+            groups: true,
+        };
+        let executor = ExecutorConfig {
+            equipment: Default::default(),
+            slots: 1 + rng.below(o.slots_max) as u32,
+            cache,
+            transfers_max: 1 + rng.below(8) as u32,
+            transfers_per_peer_max: 1 + rng.below(3) as u32,
+            home_streams_max: 1 + rng.below(4) as u32,
+            inputs_in_turn: false,
+            small_bytes_max: 200 * (o.seed % 2),
+            small_per_peer_max: 1 + (o.seed / 2 % 3) as u32,
+        };
+        Node::new(executor, 1000 * (1 + rng.below(4)))
+    };
+    (0..o.n_nodes).map(node).collect()
+}
+
+/// Nodes of given sizes.
+fn sized_nodes(o: &Options, rng: &mut Rng) -> Vec<Node> {
+    let node = |(n, (slots, memory_bytes)): (u64, &(u32, u64))| {
+        let cache = CacheConfig {
+            budget_bytes: o.cache_bytes,
+            eviction: o.eviction.clone(),
+            seed: o.seed + n,
+            groups: true,
+        };
+        let executor = ExecutorConfig {
+            equipment: Default::default(),
+            slots: *slots,
+            cache,
+            transfers_max: 8,
+            transfers_per_peer_max: 2,
+            home_streams_max: 1 + rng.below(4) as u32,
+            inputs_in_turn: false,
+            small_bytes_max: 0,
+            small_per_peer_max: 0,
+        };
+        Node::new(executor, *memory_bytes)
+    };
+    (0..).zip(&o.node_sizes).map(node).collect()
 }
 
 /// Many small nodes with many slots, and few that are large, as on clusters that grew over the years.
@@ -244,40 +295,8 @@ fn make_uneven(o: &Options, nodes: &mut [Node]) {
 impl World {
     fn new(o: Options, lines: Lines) -> World {
         let mut rng = Rng::new(o.seed);
-        let placement = o.placement_at_nodes.map_or_else(|| o.placement.clone(), String::from);
-        let mut config = DispatcherConfig { placement, ..DispatcherConfig::default() };
-        config.placement_config.window = o.window;
-        config.placement_config.affinity.look_ahead = o.window;
-        config.placement_config.affinity.network = o.network;
-        config.placement_config.first_input_queued_max = o.window;
-        config.placement_config.tasks_per_decision = o.tasks_per_decision;
-        config.lease_ns = LEASE_NS;
-        config.home_limits = o.home_limits;
-        config.keep_runs = o.keep_runs;
-        if o.reruns {
-            config.collectives = CollectiveMode::TaskRerun;
-        }
-        let nodes = (0..o.n_nodes).map(|n| {
-            let cache = CacheConfig {
-                budget_bytes: o.cache_bytes / (1 + rng.below(2)),
-                eviction: o.eviction.clone(),
-                seed: o.seed + n,
-                groups: true,
-            };
-            let executor = ExecutorConfig {
-                equipment: Default::default(),
-                slots: 1 + rng.below(o.slots_max) as u32,
-                cache,
-                transfers_max: 1 + rng.below(8) as u32,
-                transfers_per_peer_max: 1 + rng.below(3) as u32,
-                home_streams_max: 1 + rng.below(4) as u32,
-                inputs_in_turn: false,
-                small_bytes_max: 200 * (o.seed % 2),
-                small_per_peer_max: 1 + (o.seed / 2 % 3) as u32,
-            };
-            Node::new(executor, 1000 * (1 + rng.below(4)))
-        });
-        let mut nodes: Vec<Node> = nodes.collect();
+        let mut nodes = if o.linked { sized_nodes(&o, &mut rng) } else { drawn_nodes(&o, &mut rng) };
+        let mut config = config_of(&o);
         if o.resources {
             let rng = &mut Rng::new(o.seed ^ 0x7265_736f_7572_6365);
             config.resources = [("licence".to_string(), 1 + rng.below(3) as u32)].into();
@@ -297,6 +316,11 @@ impl World {
                 node.names_min = NAMES_MIN;
             }
         }
+        let n_members = o.n_dispatchers as u32;
+        let members = (0..n_members).map(|m| {
+            let group = (n_members > 1).then_some(Membership { me: MemberId(m), n_members });
+            Member::new(DispatcherConfig { group, ..config.clone() })
+        });
         World {
             rng,
             now: Timestamp(S),
@@ -305,34 +329,21 @@ impl World {
             n_events: 0,
             lines,
             trace_hash: 0,
-            config,
-            home: Home::default(),
+            home: Home::new(o.file_bytes.is_some()),
             nodes,
-            process: None,
-            journal: Journal::default(),
-            n_scheduled: 0,
-            durable_at: 0,
-            full_until: Timestamp(0),
-            next_incarnation: 1,
-            next_life: 1,
-            arrives: BTreeMap::new(),
+            members: members.collect(),
+            links: Links::default(),
+            clients: Clients::default(),
             plans: vec![],
+            holds: BTreeMap::new(),
+            promises: BTreeMap::new(),
             run_since: BTreeMap::new(),
             witnesses: BTreeMap::new(),
-            done: BTreeMap::new(),
-            outcomes: BTreeMap::new(),
-            run_of: BTreeMap::new(),
-            promised: BTreeSet::new(),
-            ended_by: BTreeMap::new(),
-            read: BTreeMap::new(),
+            ever_done: BTreeSet::new(),
+            ever_ended: BTreeSet::new(),
             made: BTreeMap::new(),
             n_revivals: 0,
             over_since: None,
-            ready_since: BTreeMap::new(),
-            idle_since: BTreeMap::new(),
-            wakes_at: None,
-            ahead_ns: 0,
-            given: Timestamp(0),
             damaged: BTreeSet::new(),
             provider: Provider::default(),
             faults: true,
@@ -421,12 +432,14 @@ impl World {
 
     fn live(&mut self) -> Summary {
         self.begin();
-        let limit = S + self.o.faults_until_ns;
+        let patience_ns = if self.o.linked { LIVENESS_LINKED_NS } else { LIVENESS_NS };
+        let limit = S + self.o.faults_until_ns + patience_ns;
+        let events_max = if self.members.len() > 1 { EVENTS_OF_SEVERAL_MAX } else { EVENTS_MAX };
         while let Some(((t, _), ev)) = self.queue.pop_first() {
-            assert!(t <= limit + LIVENESS_NS, "promise 4: not everything ended\n{}", self.what_is_left());
+            assert!(t <= limit, "promise 4: not everything ended\n{}", self.what_is_left());
             self.now = Timestamp(t);
             self.n_events += 1;
-            assert!(self.n_events <= EVENTS_MAX, "promise 4: {EVENTS_MAX} events and no end");
+            assert!(self.n_events <= events_max, "promise 4: {events_max} events and no end");
             let mut line = String::new();
             let _ = write!(line, "{:>12.6} {ev:?}", t as f64 / S as f64);
             self.trace(line);
@@ -450,18 +463,14 @@ impl World {
             let location = self.object_name(i);
             self.change_home(&location);
         }
-        for plan in 0..self.o.n_runs as usize {
-            let workflow = self.o.n_layers_max > 0;
-            let keep = workflow && self.chance(self.o.run_is_kept);
-            let arrays = if workflow { self.make_workflow(plan) } else { self.make_run(plan) };
-            self.plans.push(Plan { arrays, keep, state: PlanState::Waits, into: None, is_bad: false });
-            let at = self.upto(self.o.faults_until_ns / 2);
-            self.after(at, Ev::Submit { plan });
+        self.make_plans();
+        for m in 0..self.members.len() {
+            let at = if self.members.len() > 1 { self.upto(S / 2) } else { 0 };
+            self.after(at, Ev::StartDispatcher { m });
+            for to in (0..self.members.len()).filter(|to| *to != m) {
+                self.after(S / 10, Ev::LinkTry { from: m, to });
+            }
         }
-        if self.o.n_additions_max > 0 {
-            self.plan_additions();
-        }
-        self.after(0, Ev::StartDispatcher);
         for n in 0..self.nodes.len() {
             let at = self.upto(2 * S);
             if self.provided_node() != Some(n) {
@@ -472,36 +481,20 @@ impl World {
             self.after(S, Ev::AskDemand);
         }
         self.after(S, Ev::Tick);
-        let n_nodes = self.o.n_nodes;
-        let kinds: [(u64, fn(usize) -> Fault); 13] = [
-            (self.o.n_node_kills, Fault::KillNode),
-            (self.o.n_stops, Fault::Stop),
-            (self.o.n_link_cuts, Fault::Cut),
-            (self.o.n_dispatcher_kills, |_| Fault::KillDispatcher),
-            (self.o.n_home_outages, |_| Fault::HomeDown),
-            (self.o.n_home_changes, |_| Fault::ChangeHome),
-            (self.o.n_corruptions, Fault::Corrupt),
-            (self.o.n_cancels, |_| Fault::Cancel),
-            (self.o.n_drains, Fault::Drain),
-            (self.o.n_disk_fills, Fault::FillDisk),
-            (self.o.n_journal_fills, |_| Fault::FillJournal),
-            (self.o.n_forgets, |_| Fault::Forget),
-            (self.o.n_provider_kills, |_| Fault::KillProvider),
-        ];
-        for (count, fault) in kinds {
-            for _ in 0..count {
-                let at = self.upto(self.o.faults_until_ns);
-                let n = self.rng.below(n_nodes) as usize;
-                self.after(at, Ev::Fault(fault(n)));
-            }
-        }
+        self.draw_faults();
         self.after(self.o.faults_until_ns, Ev::FaultsOver);
     }
 
     fn change_home(&mut self, location: &str) {
-        let n = self.rng.next_u64();
-        let size_bytes = self.upto(self.o.object_bytes_max);
-        let (digest, size_bytes) = self.bytes_of(&format!("{location} {n}"), size_bytes);
+        let (digest, size_bytes) = match self.home.find(location) {
+            None if self.o.linked => self.bytes_of(location, 0),
+            _ => {
+                let n = self.rng.next_u64();
+                let size_bytes = self.upto(self.o.object_bytes_max);
+                self.bytes_of(&format!("{location} {n}"), size_bytes)
+            }
+        };
+        let size_bytes = self.o.file_bytes.unwrap_or(size_bytes);
         self.home.write(self.now, location, digest, size_bytes);
     }
 
@@ -528,27 +521,29 @@ impl World {
             return;
         }
         match ev {
-            Ev::Wake => {
-                if self.wakes_at == Some(self.now) {
-                    self.wakes_at = None;
-                    self.with_process(|process, now| process.wake(now));
+            Ev::Wake { m } => {
+                if self.members[m].wakes_at == Some(self.now) {
+                    self.members[m].wakes_at = None;
+                    self.with(m, |process, now| process.wake(now));
                 }
             }
             Ev::Tick => {
                 self.after(S, Ev::Tick);
-                self.with_process(|process, now| process.tick(now));
-                self.check_reasons();
-                self.check_starving();
+                for m in 0..self.members.len() {
+                    self.with(m, |process, now| process.tick(now));
+                    self.check_reasons(m);
+                    self.check_starving(m);
+                }
                 for plan in 0..self.plans.len() {
                     // A client whose dispatcher went away submits again.
-                    if self.plans[plan].state == PlanState::Waits && !self.faults {
+                    if self.members.len() == 1 && self.plans[plan].state == PlanState::Waits && !self.faults {
                         self.submit(plan);
                     }
                 }
             }
             Ev::NodeTick { n, epoch } => self.on_node_tick(n, epoch),
             Ev::StartNode { n } => self.on_start_node(n),
-            Ev::StartDispatcher => self.on_start_dispatcher(),
+            Ev::StartDispatcher { m } => self.on_start_dispatcher(m),
             Ev::AskDemand => self.on_ask_demand(),
             Ev::Connect { n, epoch } => self.on_connect(n, epoch),
             Ev::NodeCut { n, life } => {
@@ -559,30 +554,26 @@ impl World {
                     self.after(wait + S / 4, Ev::Connect { n, epoch });
                 }
             }
-            Ev::Cut { life } => self.with_process(|process, now| process.on_disconnected(now, life)),
-            Ev::ToNode { n, life, batch } => {
-                for message in batch {
-                    if self.nodes[n].life != Some(life) {
-                        return;
-                    }
-                    self.nodes[n].last_contact = self.now;
-                    let now = self.clock_of(n);
-                    for event in self.nodes[n].events_of(now, message) {
-                        self.feed(n, event);
-                    }
-                    if self.nodes[n].is_ended {
-                        self.flush_node(n);
-                        return self.stop_node(n);
-                    }
-                }
-                self.flush_node(n);
+            Ev::Cut { life } => {
+                let m = self.links.lives[&life];
+                self.with(m, |process, now| process.on_disconnected(now, life));
             }
+            Ev::ToNode { n, life, batch } => self.on_to_node(n, life, batch),
             Ev::FromNode { life, batch } => {
-                self.with_process(|process, now| process.on_batch(now, life, batch))
+                let m = self.links.lives[&life];
+                self.with(m, |process, now| process.on_batch(now, life, batch));
+            }
+            Ev::LinkTry { from, to } => self.on_link_try(from, to),
+            Ev::MemberLost { from, to, life } => self.on_member_lost(from, to, life),
+            Ev::ToMember { from, to, life, message } => {
+                if self.links.between.get(&(from, to)) == Some(&life) {
+                    self.with(to, |process, now| process.on_member(now, life, message));
+                }
             }
             Ev::Durable { incarnation, n } => {
-                if self.process.as_ref().is_some_and(|s| s.incarnation() == incarnation) {
-                    self.with_process(|process, now| process.on_durable(now, n));
+                let m = (incarnation % self.o.n_dispatchers) as usize;
+                if self.members[m].process.as_ref().is_some_and(|s| s.incarnation() == incarnation) {
+                    self.with(m, |process, now| process.on_durable(now, n));
                 }
             }
             Ev::Done { n, epoch, work } => {
@@ -591,8 +582,15 @@ impl World {
                     self.flush_node(n);
                 }
             }
+            Ev::Submit { plan } if self.members.len() > 1 => self.try_plan(plan),
             Ev::Submit { plan } => self.submit(plan),
             Ev::Complete { plan, run, goes_away } => self.complete(plan, run, goes_away),
+            Ev::ClientConnect { c, m } => self.on_client_connect(c, m),
+            Ev::ClientCut { life } => self.on_client_cut(life),
+            Ev::FromClient { life, number, body } => self.on_client_said(life, number, body),
+            Ev::ToClient { life, number, body } => self.on_to_client(life, number, body),
+            Ev::ClientNext { c, next } => self.on_client_next(c, next),
+            Ev::Split { c, parts } => self.on_split(c, parts),
             Ev::Fault(fault) => self.on_fault(fault),
             Ev::FaultsOver => {
                 self.faults = false;

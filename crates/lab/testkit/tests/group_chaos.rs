@@ -1,9 +1,9 @@
 //! Worlds of several dispatchers, drawn from their seeds. `eyas-lab chaos --groups` runs more.
 
-use eyas_testkit::group_world::{GroupOptions, simulate};
-use eyas_testkit::world::Summary;
+use eyas_testkit::options::Options;
+use eyas_testkit::world::{Summary, simulate};
 
-fn live(options: &GroupOptions) -> Summary {
+fn live(options: &Options) -> Summary {
     simulate(options).unwrap_or_else(|violation| {
         panic!("{options:?}\n{}\n{}", violation.tail.join("\n"), violation.message)
     })
@@ -11,7 +11,7 @@ fn live(options: &GroupOptions) -> Summary {
 
 #[test]
 fn groups_with_faults_keep_the_promises() {
-    let worlds: Vec<Summary> = (0..300).map(|seed| live(&GroupOptions::from_seed(seed))).collect();
+    let worlds: Vec<Summary> = (0..300).map(|seed| live(&Options::groups_from_seed(seed))).collect();
     let sum = |of: fn(&Summary) -> u64| worlds.iter().map(of).sum::<u64>();
     let (n_done, n_revivals) = (sum(|s| s.n_done), sum(|s| s.n_revivals));
     assert!(n_done > 5_000 && n_revivals > 20, "the worlds do something: {n_done}, {n_revivals} again");
@@ -27,7 +27,7 @@ fn groups_with_faults_keep_the_promises() {
 #[test]
 fn groups_without_faults_run_nothing_twice() {
     for seed in 0..40 {
-        let options = GroupOptions::calm(seed);
+        let options = Options::calm_groups(seed);
         assert_eq!(live(&options).n_revivals, 0, "{options:?}");
     }
 }
@@ -36,8 +36,8 @@ fn groups_without_faults_run_nothing_twice() {
 #[test]
 fn four_dispatchers_plan_for_the_whole_run() {
     let n_collectives: u64 = (0..60)
-        .map(|seed| GroupOptions { n_members: 4, n_blocks: 2, ..GroupOptions::calm(seed) })
-        .map(|o| GroupOptions { slots: vec![2; 8], memory_bytes: vec![1000; 8], ..o })
+        .map(|seed| Options { n_dispatchers: 4, n_blocks: 2, ..Options::calm_groups(seed) })
+        .map(|o| Options { n_nodes: 8, node_sizes: vec![(2, 1000); 8], ..o })
         .map(|options| live(&options).n_collectives)
         .sum();
     assert!(n_collectives > 500, "{n_collectives} collectives brought something");
@@ -45,11 +45,11 @@ fn four_dispatchers_plan_for_the_whole_run() {
 
 /// Lives through 150 worlds of `kind` without faults and 150 with faults.
 fn live_with(kind: &str) {
-    let of_kind = |o: GroupOptions| o.with(kind).expect("it is one of them");
+    let of_kind = |o: Options| o.with(kind).expect("it is one of them");
     let n_done: u64 = (0..150)
         .map(|seed| {
-            let calm = live(&of_kind(GroupOptions::calm(seed)));
-            calm.n_done + live(&of_kind(GroupOptions::from_seed(seed))).n_done
+            let calm = live(&of_kind(Options::calm_groups(seed)));
+            calm.n_done + live(&of_kind(Options::groups_from_seed(seed))).n_done
         })
         .sum();
     assert!(n_done > 5_000, "the worlds do something: {n_done}");
@@ -70,7 +70,7 @@ fn groups_that_forget_runs_keep_the_promises() {
 #[test]
 fn equal_options_give_equal_traces() {
     for seed in [1, 7, 42] {
-        assert_eq!(live(&GroupOptions::from_seed(seed)), live(&GroupOptions::from_seed(seed)));
+        assert_eq!(live(&Options::groups_from_seed(seed)), live(&Options::groups_from_seed(seed)));
     }
 }
 
@@ -79,8 +79,8 @@ mod found {
     use super::*;
 
     /// As worlds were drawn when these were found.
-    fn then(seed: u64) -> GroupOptions {
-        GroupOptions { n_blocks: 0, ..GroupOptions::from_seed(seed) }
+    fn then(seed: u64) -> Options {
+        Options { n_blocks: 0, ..Options::groups_from_seed(seed) }
     }
 
     #[test]
@@ -100,17 +100,17 @@ mod found {
 
     #[test]
     fn a_dispatcher_whose_tasks_are_done_keeps_files_that_others_read() {
-        live(&GroupOptions::calm(15002354).with("uneven").expect("there is such a kind"));
+        live(&Options::calm_groups(15002354).with("uneven").expect("there is such a kind"));
     }
 
     /// A member had given up a submission when it was killed. It wrote that down after another run had got the number.
     #[test]
     fn giving_up_a_submission_does_not_end_a_later_run_with_its_number() {
-        live(&GroupOptions::from_seed(25014078).with("uneven").expect("there is such a kind"));
+        live(&Options::groups_from_seed(25014078).with("uneven").expect("there is such a kind"));
     }
 
-    fn uneven(seed: u64) -> GroupOptions {
-        GroupOptions::from_seed(seed).with("uneven").expect("there is such a kind")
+    fn uneven(seed: u64) -> Options {
+        Options::groups_from_seed(seed).with("uneven").expect("there is such a kind")
     }
 
     /// The first dispatcher was killed. Its next process gave the number again before the first client had noticed.
@@ -122,7 +122,7 @@ mod found {
     /// The client of the first submission had gone. The first dispatcher knew that, and another dispatcher did not.
     #[test]
     fn a_second_submission_into_a_run_waits_at_each_dispatcher_for_the_first() {
-        live(&GroupOptions::calm(41000003));
+        live(&Options::calm_groups(41000003));
     }
 
     /// A task of one dispatcher had promised the file, and an added task of another dispatcher made it. The first
@@ -136,7 +136,7 @@ mod found {
     /// Since then each executor knows the others only by what its own dispatcher says of them.
     #[test]
     fn an_executor_is_found_at_its_own_node_after_its_number_was_given_again() {
-        live(&GroupOptions::from_seed(29037516));
+        live(&Options::groups_from_seed(29037516));
     }
 
     /// The addition had the number of an older submission, which was not durable yet when the first dispatcher was killed.
@@ -153,7 +153,7 @@ mod found {
         live(&uneven(41001998).with("forget").expect("there is such a kind"));
     }
 
-    fn forgetting(options: GroupOptions) -> GroupOptions {
+    fn forgetting(options: Options) -> Options {
         options.with("forget").expect("there is such a kind")
     }
 
@@ -163,7 +163,7 @@ mod found {
     #[test]
     fn a_late_client_does_not_take_the_place_of_the_client_that_got_its_number() {
         [40003536, 43003872].iter().for_each(|seed| {
-            live(&forgetting(GroupOptions::from_seed(*seed)));
+            live(&forgetting(Options::groups_from_seed(*seed)));
         });
         [609, 2979].iter().for_each(|seed| {
             live(&forgetting(uneven(*seed)));

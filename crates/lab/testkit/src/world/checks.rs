@@ -1,6 +1,19 @@
-//! Checks of the promises.
+//! Checks of the promises while the world lives.
 
-use super::*;
+use super::dispatchers::Member;
+use super::{STARVES_NS, World};
+use crate::happening::{AttemptId, Ev, Work};
+use crate::node::Stored;
+use crate::options::Options;
+use crate::process::{Process, ToNode};
+use eyas_core::cache::ReplicaState;
+use eyas_core::dispatcher::TaskState;
+use eyas_core::event::*;
+use eyas_terms::needs::{Equipment, PARTS};
+use eyas_terms::*;
+use eyas_wire::message::ToExecutor;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 impl World {
     /// Checks that a failure has a cause in this world.
@@ -64,38 +77,36 @@ impl World {
         self.o.disk_bytes > 0 && (is_small || self.o.scratch_bytes_max > 0) && !fits_alone
     }
 
-    /// Whether the dispatcher counts the task as done, or its run has ended and is forgotten.
-    pub(super) fn is_done(&self, process: &Process, task: TaskId) -> bool {
-        match process.core().work().has_task(task) {
-            true => process.core().task_state(task) == TaskState::Done,
-            false => {
-                let run = self.run_of.get(&task).expect("it had a run when it ended");
-                process.journal().is_forgotten(*run)
-            }
-        }
-    }
-
     /// Files of ended runs that are still on nodes although no task will read them.
     pub(super) fn files_left(&self) -> Option<String> {
-        let Some(process) = &self.process else { return None };
+        let processes = || self.members.iter().filter_map(|member| member.process.as_ref());
         let is_left = |location: CatalogLocation<'_>| {
-            let kept = |run: RunId| process.core().work().find_run(run).is_some_and(|r| r.keep);
+            let is_kept =
+                |process: &Process, run| process.core().work().find_run(run).is_some_and(|r| r.keep);
+            let kept = |run: RunId| processes().any(|process| is_kept(process, run));
             matches!(location, CatalogLocation::Run(file) if !file.run().is_some_and(kept))
         };
+        // Executors that change sides take files along, and the next dispatcher keeps them until space is needed.
+        let are_all_dropped = self.members.len() == 1;
         let mut text = String::new();
-        let catalog = process.core().work().catalog();
-        for object in (0..catalog.n_objects() as u32).map(ObjectId).filter(|o| catalog.is_known(*o)) {
-            if is_left(catalog.location(object)) && catalog.n_holders(object) > 0 {
-                let holders: Vec<ExecutorId> = catalog.holders_of(object).collect();
-                let _ = writeln!(text, "  {} in the catalog, on {holders:?}", catalog.location(object));
+        for (m, member) in self.members.iter().enumerate() {
+            let Some(process) = &member.process else { continue };
+            let catalog = process.core().work().catalog();
+            for object in (0..catalog.n_objects() as u32).map(ObjectId).filter(|o| catalog.is_known(*o)) {
+                if are_all_dropped && is_left(catalog.location(object)) && catalog.n_holders(object) > 0 {
+                    let holders: Vec<ExecutorId> = catalog.holders_of(object).collect();
+                    let location = catalog.location(object);
+                    let _ = writeln!(text, "  {location} in the catalog of dispatcher {m}, on {holders:?}");
+                }
             }
-        }
-        for name in process.core().names_of_forgotten_runs() {
-            let _ = writeln!(text, "  the name {name} of a forgotten run in the catalog");
+            for name in process.core().names_of_forgotten_runs() {
+                let _ =
+                    writeln!(text, "  the name {name} of a forgotten run in the catalog of dispatcher {m}");
+            }
         }
         // A cache that outlived its executor holds bytes without names; they are removed when space is
         // needed.
-        let all = self.o.loses_nothing();
+        let all = self.o.loses_nothing() && are_all_dropped;
         for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
             for (object, _) in node.session.book().held() {
                 let location = node.session.book().location(object);
@@ -112,10 +123,11 @@ impl World {
     /// Checks that the file of a done task is not written again by another attempt, wherever that attempt was
     /// meanwhile.
     pub(super) fn check_landing(&self, n: usize, id: AttemptId, location: &str) {
-        if self.o.n_stops == 0 || !self.promised.contains(&id.0) {
+        let giver = &self.members[self.nodes[n].giver_of[&id]];
+        if self.o.n_stops == 0 || !giver.promised.contains(&id.0) {
             return;
         }
-        let by = self.ended_by.get(&id.0);
+        let by = giver.ended_by.get(&id.0);
         assert!(
             by.is_none_or(|by| *by == (n, id.1)),
             "promise 2: {location} is written by {id:?} on node {n} after {by:?} had done the task"
@@ -165,8 +177,8 @@ impl World {
         assert_eq!(left, None, "node {n}: bytes lie on disk that no object has");
     }
 
-    pub(super) fn check_reasons(&self) {
-        let Some(process) = &self.process else { return };
+    pub(super) fn check_reasons(&self, m: usize) {
+        let Some(process) = &self.members[m].process else { return };
         for task in process.core().work().tasks() {
             match process.core().task_state(task) {
                 TaskState::Ready { reason: None } => panic!("promise 4: {task:?} waits without a reason"),
@@ -201,14 +213,17 @@ impl World {
             assert!(held <= *has, "{held} of {has} {name} of node {n} are used");
         }
         // Who was given up while it could not be reached may run on for a moment.
-        let Some(process) = self.process.as_ref() else { return };
+        let giver = self.nodes[n].giver_of[&id];
+        let Member { process: Some(process), config, .. } = &self.members[giver] else { return };
         if self.o.n_link_cuts + self.o.n_dispatcher_kills + self.o.n_stops > 0 {
             return;
         }
-        for (name, has) in &self.config.resources {
+        // Each dispatcher has these for its own tasks.
+        for (name, has) in &config.resources {
             // Programs end with their executor.
             let nodes = self.nodes.iter().filter(|node| node.is_up);
-            let tasks = nodes.flat_map(|node| node.contexts.iter().filter(|(_, c)| c.runs));
+            let tasks = nodes
+                .flat_map(|node| node.contexts.iter().filter(|(id, c)| c.runs && node.giver_of[id] == giver));
             let needs = tasks.filter_map(|((task, _), _)| process.core().work().needs_of(*task));
             let held: u32 = needs.filter_map(|needs| needs.resources.get(name)).sum();
             assert!(held <= *has, "{held} of {has} {name} of the cluster are used");
@@ -218,8 +233,10 @@ impl World {
     /// Checks that a ready task starts if a node has been idle and large enough for it for a while. Some
     /// policies keep a task for the node that has its files: such tasks may wait as long as that node, or any
     /// other that is large enough, has work.
-    pub(super) fn check_starving(&mut self) {
-        let Some(process) = &self.process else { return };
+    pub(super) fn check_starving(&mut self, m: usize) {
+        let Member { process: Some(process), config, ready_since, idle_since, .. } = &self.members[m] else {
+            return;
+        };
         let core = process.core();
         let now = self.now;
         let mut idle: BTreeMap<ExecutorId, Timestamp> = BTreeMap::new();
@@ -235,11 +252,11 @@ impl World {
             large.push((executor, offer.slots, offer.memory_bytes));
             equipped.insert(executor, offer.equipment.clone());
             if core.is_idle(executor) {
-                idle.insert(executor, self.idle_since.get(&executor).copied().unwrap_or(now));
+                idle.insert(executor, idle_since.get(&executor).copied().unwrap_or(now));
             }
         }
         let any_will_do =
-            matches!(self.config.placement.as_str(), "affinity" | "first-available" | "max-compute-util");
+            matches!(config.placement.as_str(), "affinity" | "first-available" | "max-compute-util");
         let mut ready = BTreeMap::new();
         for task in core.work().tasks() {
             let TaskState::Ready { reason: Some(reason) } = core.task_state(task) else { continue };
@@ -247,7 +264,7 @@ impl World {
             if reason.contains("before it in the queue") || reason.contains("just restarted") {
                 continue;
             }
-            let since = self.ready_since.get(&task).copied().unwrap_or(now);
+            let since = ready_since.get(&task).copied().unwrap_or(now);
             ready.insert(task, since);
             let spec = core.work().task_spec(task);
             // What the whole cluster has may be in use elsewhere.
@@ -280,103 +297,19 @@ impl World {
                 );
             }
         }
-        self.ready_since = ready;
-        self.idle_since = idle;
+        self.members[m].ready_since = ready;
+        self.members[m].idle_since = idle;
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        let Some(process) = &self.process else { return false };
-        let all_in =
-            self.plans.iter().all(|p| matches!(p.state, PlanState::Accepted(_) | PlanState::Refused));
-        all_in
-            && process.core().work().runs().all(|(_, r)| r.ended.is_some())
-            && process.journal().n_durable == process.journal().records.len()
-    }
-
-    pub(super) fn what_is_left(&self) -> String {
-        let Some(process) = &self.process else { return "there is no dispatcher".into() };
-        let mut text = String::new();
-        for task in process.core().work().tasks() {
-            let state = process.core().task_state(task);
-            if !matches!(state, TaskState::Done | TaskState::Failed | TaskState::Cancelled) {
-                let _ = writeln!(text, "  {task:?}: {state:?}");
-            }
-        }
-        for (n, node) in self.nodes.iter().enumerate() {
-            let _ = writeln!(
-                text,
-                "  node {n}: up {}, attempts {:?}",
-                node.is_up,
-                node.session.core().attempts()
-            );
-        }
-        for plan in &self.plans {
-            let _ = writeln!(text, "  plan {:?}", plan.state);
-        }
-        text
-    }
-
-    pub(super) fn check_end(&mut self) -> Summary {
-        let process = self.process.take().expect("the dispatcher lives at the end");
-        self.replay_dispatcher(&process);
-        for n in 0..self.nodes.len() {
-            if self.nodes[n].is_up {
-                self.replay_node(n);
-            }
-        }
-        let mut last_writer: BTreeMap<String, Digest> = BTreeMap::new();
-        for (task, outputs) in &self.done {
-            assert!(self.is_done(&process, *task), "promise 1");
-            last_writer.extend(outputs.iter().filter(|(l, _)| !CatalogLocation::of(l).stays()).cloned());
-        }
-        for (location, digest) in last_writer {
-            let at_home = self.home.find(&location).map(|c| c.digest);
-            assert_eq!(at_home, Some(digest), "promise 1: {location} is at home as recorded");
-        }
-        let n_ended = |f: fn(&Outcome) -> bool| self.outcomes.values().filter(|o| f(o)).count() as u64;
-        Summary {
-            trace_hash: self.trace_hash,
-            n_events: self.n_events,
-            n_done: n_ended(|o| matches!(o, Outcome::Done)),
-            n_failed: n_ended(|o| matches!(o, Outcome::Failed(_))),
-            n_cancelled: n_ended(|o| matches!(o, Outcome::Cancelled)),
-            n_revivals: self.n_revivals,
-            n_collectives: process.n_collectives(),
-            n_added: 0,
-            n_refused: 0,
-        }
-    }
-
-    pub(super) fn replay_dispatcher(&self, process: &Process) {
-        let mut core = Dispatcher::new(process.config().clone()).expect("it was made before");
-        for (now, event, actions) in process.log() {
-            let mut again = vec![];
-            core.handle(*now, event.clone(), &mut again);
-            assert_eq!(&again, actions, "promise 5: the dispatcher decides otherwise on {event:?}");
-        }
-    }
-
-    pub(super) fn replay_node(&self, n: usize) {
-        let mut core = Executor::new(self.nodes[n].config.clone()).expect("it was made before");
-        for (now, logged) in &self.nodes[n].log {
-            let mut again = vec![];
-            let actions = match logged {
-                Logged::Restore(objects, actions) => {
-                    for (object, bytes) in objects {
-                        core.restore(*object, bytes.clone(), &mut again);
-                    }
-                    actions
-                }
-                Logged::Reconnected => {
-                    core.reconnected();
-                    continue;
-                }
-                Logged::Event(event, actions) => {
-                    core.handle(*now, event.clone(), &mut again);
-                    actions
-                }
-            };
-            assert_eq!(&again, actions, "promise 5: node {n} decides otherwise");
+    /// A dispatcher sends this to a node: a done task is not given out again, unless for its readers.
+    pub(super) fn check_message(&self, m: usize, n: usize, message: &ToNode) {
+        if let ToNode::Says(said) = message
+            && let ToExecutor::Assign(assign) = &**said
+        {
+            let task = assign.assignment.task;
+            let is_done =
+                self.members[m].promised.contains(&task) && !self.o.reruns && self.o.islands.is_none();
+            assert!(!is_done, "promise 1: {task:?} of dispatcher {m} is done, and node {n} gets it");
         }
     }
 }

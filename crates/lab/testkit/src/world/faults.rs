@@ -1,8 +1,58 @@
 //! The faults of a world.
 
-use super::*;
+use super::plans::Plan;
+use super::{MS, S, World};
+use crate::happening::{Ev, Fault};
+use eyas_terms::*;
 
 impl World {
+    /// Draws when which faults come.
+    pub(super) fn draw_faults(&mut self) {
+        type Make = fn(usize, usize, usize) -> Fault;
+        // Linked tasks are forgotten also when all has ended.
+        let n_forgets_late = if self.o.linked { self.o.n_forgets } else { 0 };
+        let mut kinds: [(u64, Make); 15] = [
+            (self.o.n_node_kills, |n, _, _| Fault::KillNode(n)),
+            (self.o.n_stops, |n, _, _| Fault::Stop(n)),
+            (self.o.n_link_cuts, |n, _, _| Fault::Cut(n)),
+            (self.o.n_dispatcher_kills, |_, m, _| Fault::KillDispatcher(m)),
+            (self.o.n_member_cuts, |_, m, to| Fault::CutMember(m, to)),
+            (self.o.n_client_cuts, |_, m, _| Fault::CutClients(m)),
+            (self.o.n_home_outages, |_, _, _| Fault::HomeDown),
+            (self.o.n_home_changes, |_, _, _| Fault::ChangeHome),
+            (self.o.n_corruptions, |n, _, _| Fault::Corrupt(n)),
+            (self.o.n_cancels, |_, _, _| Fault::Cancel),
+            (self.o.n_drains, |n, _, _| Fault::Drain(n)),
+            (self.o.n_disk_fills, |n, _, _| Fault::FillDisk(n)),
+            (self.o.n_journal_fills, |_, m, _| Fault::FillJournal(m)),
+            (self.o.n_forgets - n_forgets_late, |_, _, _| Fault::Forget),
+            (self.o.n_provider_kills, |_, _, _| Fault::KillProvider),
+        ];
+        if self.o.linked {
+            // So these worlds were drawn before they had other faults.
+            kinds[..4].rotate_right(1);
+        }
+        let (n_members, n_nodes) = (self.members.len() as u64, self.nodes.len() as u64);
+        for (count, fault) in kinds {
+            for _ in 0..count {
+                let (mut m, mut to) = (0, 0);
+                let at = self.upto(self.o.faults_until_ns);
+                if n_members > 1 {
+                    m = self.rng.below(n_members);
+                }
+                let n = self.rng.below(n_nodes) as usize;
+                if n_members > 1 {
+                    to = (m + 1 + self.rng.below(n_members - 1)) % n_members;
+                }
+                self.after(at, Ev::Fault(fault(n, m as usize, to as usize)));
+            }
+        }
+        for _ in 0..n_forgets_late {
+            let at = self.upto(2 * self.o.faults_until_ns);
+            self.after(at, Ev::Fault(Fault::Forget));
+        }
+    }
+
     pub(super) fn on_fault(&mut self, fault: Fault) {
         match fault {
             Fault::KillNode(n) => self.stop_node(n),
@@ -51,7 +101,15 @@ impl World {
                     self.after(takes, Ev::Cut { life });
                 }
             }
-            Fault::KillDispatcher => self.kill_dispatcher(),
+            Fault::KillDispatcher(m) => self.kill_dispatcher(m),
+            Fault::CutMember(from, to) => {
+                let lasts = self.lasts(self.o.away_ns_max);
+                self.links.cut_until.insert((from, to), self.now.plus_ns(lasts));
+                if let Some(life) = self.links.between.get(&(from, to)).copied() {
+                    self.after(0, Ev::MemberLost { from, to, life });
+                }
+            }
+            Fault::CutClients(m) => self.cut_clients(m),
             Fault::KillProvider => self.kill_provider(),
             Fault::HomeDown => {
                 self.home.is_down = true;
@@ -73,27 +131,31 @@ impl World {
                 }
             }
             Fault::Cancel => {
-                let accepted = |p: &Plan| match p.state {
-                    PlanState::Accepted(run) if p.into.is_none() => Some(run),
-                    _ => None,
-                };
-                let runs: Vec<RunId> = self.plans.iter().filter_map(accepted).collect();
+                let runs = self.accepted_runs();
                 if runs.is_empty() {
                     return;
                 }
                 let run = runs[self.rng.below(runs.len() as u64) as usize];
                 let whole = self.chance(200);
                 let pick = self.rng.next_u64();
-                self.with_process(|process, now| {
-                    let core = process.core();
-                    let of_run: Vec<TaskId> =
-                        core.work().tasks().filter(|t| core.work().run_of(*t) == run).collect();
-                    if of_run.is_empty() {
-                        return; // the run is forgotten
-                    }
-                    let task = (!whole).then(|| of_run[(pick % of_run.len() as u64) as usize]);
-                    process.cancel(now, run, task);
-                });
+                let n_members = self.members.len();
+                // A task is cancelled where it is, and a run everywhere.
+                let at = if whole {
+                    0..n_members
+                } else {
+                    pick as usize % n_members..pick as usize % n_members + 1
+                };
+                for m in at {
+                    self.with(m, |process, now| {
+                        let work = process.core().work();
+                        let of_run: Vec<TaskId> = work.tasks().filter(|t| work.run_of(*t) == run).collect();
+                        if of_run.is_empty() {
+                            return; // The run is forgotten, or it has no task here.
+                        }
+                        let task = (!whole).then(|| of_run[(pick % of_run.len() as u64) as usize]);
+                        process.cancel(now, run, task);
+                    });
+                }
             }
             Fault::FillDisk(n) => {
                 self.nodes[n].others_bytes = self.upto(self.disk_of(n));
@@ -103,22 +165,25 @@ impl World {
             Fault::FreeDisk(n) => self.nodes[n].others_bytes = 0,
             Fault::Forget => {
                 let pick = self.rng.next_u64();
-                self.with_process(|process, now| {
-                    let runs: Vec<RunId> = process.core().work().runs().map(|(run, _)| run).collect();
+                let accepted = self.o.linked.then(|| self.accepted_runs());
+                self.with(0, |process, now| {
+                    let known = || process.core().work().runs().map(|(run, _)| run).collect();
+                    let runs: Vec<RunId> = accepted.unwrap_or_else(known);
                     if let Some(run) = runs.get((pick % runs.len().max(1) as u64) as usize) {
                         process.forget(now, *run);
                     }
                 });
             }
-            Fault::FillJournal => {
+            Fault::FillJournal(m) => {
                 let lasts = self.lasts(30 * S);
-                self.full_until = self.full_until.max(self.now.plus_ns(lasts));
-                self.set_full(true);
-                self.after(lasts, Ev::Fault(Fault::FreeJournal));
+                let until = &mut self.members[m].full_until;
+                *until = (*until).max(self.now.plus_ns(lasts));
+                self.set_full(m, true);
+                self.after(lasts, Ev::Fault(Fault::FreeJournal(m)));
             }
-            Fault::FreeJournal => {
-                if self.now >= self.full_until {
-                    self.set_full(false);
+            Fault::FreeJournal(m) => {
+                if self.now >= self.members[m].full_until {
+                    self.set_full(m, false);
                 }
             }
             Fault::Drain(n) => {
@@ -128,5 +193,10 @@ impl World {
                 self.flush_node(n);
             }
         }
+    }
+
+    /// Runs that clients know as accepted.
+    fn accepted_runs(&self) -> Vec<RunId> {
+        self.plans.iter().filter(|plan| plan.into.is_none()).filter_map(Plan::run).collect()
     }
 }

@@ -1,6 +1,15 @@
 //! The nodes of a world: their processes, connections, disks and clocks, and the actions of their executors.
 
-use super::*;
+use super::{LARGE_DISK_BYTES, LARGE_MEMORY_BYTES, LEASE_NS, MS, S, World};
+use crate::happening::{AttemptId, Ev, Fault, Work};
+use crate::home::{Content, hash};
+use crate::node::Folder;
+use crate::process::ToNode;
+use eyas_core::event::*;
+use eyas_core::group::to_try;
+use eyas_terms::rng::Rng;
+use eyas_terms::*;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl World {
     pub(super) fn on_start_node(&mut self, n: usize) {
@@ -8,7 +17,9 @@ impl World {
         if self.nodes[n].is_up {
             return;
         }
-        let survives = self.chance(self.o.cache_survives);
+        // Worlds of linked tasks are older than this chance, and do not draw it unless they have it.
+        let may_survive = self.o.cache_survives > 0 || !self.o.linked;
+        let survives = may_survive && self.chance(self.o.cache_survives);
         let ahead_ns = self.wrong_clock();
         let now = self.clock_time(ahead_ns);
         let other = self.find_folder(n);
@@ -121,20 +132,62 @@ impl World {
         if !node.is_up || node.epoch != epoch || node.life.is_some() {
             return;
         }
-        if node.cut_until > self.now || self.process.is_none() {
+        if node.cut_until > self.now {
             let wait = node.cut_until.since_ns(self.now).max(S / 4);
             self.after(wait, Ev::Connect { n, epoch });
             return;
         }
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        let theirs = node.session.link().member().map(|m| m.0 as usize);
+        let m = *to_try(node.sent_to.as_ref(), theirs.as_ref(), &all[0], all.iter(), node.n_tries);
+        if self.members[m].process.is_none() {
+            node.n_tries += 1;
+            return self.after(S / 4, Ev::Connect { n, epoch });
+        }
         self.set_clock(n);
+        let life = self.links.connect(m);
+        self.members[m].process.as_mut().expect("just seen").on_connected(life, n);
         let node = &mut self.nodes[n];
-        let life = self.next_life;
-        self.next_life += 1;
-        self.process.as_mut().expect("just seen").on_connected(life, n);
         let hello = node.connect(self.now, life);
         node.lease.connected(LEASE_NS);
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch: vec![hello] });
+    }
+
+    pub(super) fn on_to_node(&mut self, n: usize, life: u64, batch: Vec<ToNode>) {
+        for message in batch {
+            if self.nodes[n].life != Some(life) {
+                return;
+            }
+            let now = self.clock_of(n);
+            let events = self.nodes[n].events_of(now, message);
+            if self.nodes[n].life.is_none() {
+                // It was turned away, leaves, and looks elsewhere.
+                let epoch = self.nodes[n].epoch;
+                self.after(MS, Ev::Cut { life });
+                return self.after(S / 4, Ev::Connect { n, epoch });
+            }
+            self.nodes[n].last_contact = self.now;
+            events.into_iter().for_each(|event| self.feed(n, event));
+            if self.nodes[n].is_ended {
+                self.flush_node(n);
+                return self.stop_node(n);
+            }
+        }
+        self.go_elsewhere(n);
+        self.flush_node(n);
+    }
+
+    /// A node that is to go to another dispatcher says goodbye when it has no work left.
+    pub(super) fn go_elsewhere(&mut self, n: usize) {
+        let now = self.clock_of(n);
+        let Some((life, batch)) = self.nodes[n].go(now) else { return };
+        let epoch = self.nodes[n].epoch;
+        let at = self.arrival(life, false);
+        self.after(at, Ev::FromNode { life, batch });
+        let at = self.arrival(life, false);
+        self.after(at, Ev::Cut { life });
+        self.after(MS, Ev::Connect { n, epoch });
     }
 
     pub(super) fn on_node_tick(&mut self, n: usize, epoch: u64) {
@@ -159,6 +212,7 @@ impl World {
         self.after(S, Ev::NodeTick { n, epoch });
         self.feed(n, NodeEvent::Ticked);
         self.measure_space(n);
+        self.go_elsewhere(n);
         self.flush_node(n);
     }
 
@@ -246,7 +300,7 @@ impl World {
                 }
                 NodeAction::Fetch { target, object, source, known, size_bytes, watched, .. } => {
                     let takes = self.lasts(transfer_ns_max);
-                    if watched {
+                    if watched && self.o.midway {
                         let (moved_bytes, moving_ns) = (size_bytes / 2, takes / 2);
                         let moved = InputMoved {
                             target,

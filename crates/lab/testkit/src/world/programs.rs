@@ -1,6 +1,14 @@
 //! The work of a node that takes time: programs, transfers, and the files that they read, write and spoil.
 
-use super::*;
+use super::{MS, S, Witness, World};
+use crate::happening::{AttemptId, Ev, Fault, Work};
+use crate::home::{Content, hash};
+use crate::node::{Stored, own_disk};
+use eyas_core::event::*;
+use eyas_session::executor::attempts::SIGNAL_PATIENCE_NS;
+use eyas_session::executor::{Ended, Verdict};
+use eyas_terms::*;
+use std::collections::BTreeSet;
 
 /// What batch systems send to all programs of a job whose time is over: XCPU. Nothing else here ends a program by it.
 const JOBS_SIGNAL: i32 = 24;
@@ -31,15 +39,25 @@ impl World {
             };
             assert!(had, "promise 2: {id:?} starts with bytes of {location} that home did not have then");
         }
-        let outputs = context.outputs.iter().map(|l| {
+        let read: Vec<Digest> = seen.iter().map(|(_, digest, _)| *digest).collect();
+        let outputs = context.outputs.iter().enumerate().map(|(i, l)| {
+            if self.o.linked {
+                return (l.clone(), self.made_of(&context.name, &read, i));
+            }
             let differs = self.o.outputs_differ || self.o.staying_differ && CatalogLocation::of(l).stays();
             let how = if differs { format!("{n} {epoch} {id:?}") } else { String::new() };
             (l.clone(), self.bytes_of(&format!("{l} by task {how}"), 0).0)
         });
         let incarnation = node.session.attempts().find(id).expect("what starts was assigned").incarnation;
-        let witness = Witness { seen: seen.clone(), outputs: outputs.collect(), incarnation, spoiled: false };
+        let witness = Witness {
+            name: context.name.clone(),
+            seen: seen.clone(),
+            outputs: outputs.collect(),
+            incarnation,
+            spoiled: false,
+        };
         self.nodes[n].contexts.get_mut(&id).expect("seen above").seen = seen;
-        self.witnesses.insert((n, id.0, id.1), witness);
+        self.witnesses.insert(self.key_of(n, id), witness);
         let takes = self.lasts(self.o.program_ns_max);
         if self.o.scratch_bytes_max > 0 {
             let free_bytes = self.free_bytes(n);
@@ -51,9 +69,23 @@ impl World {
         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
         // Drawn by itself, so that all else in this world stays as it is.
         let drawn = hash(self.o.seed, format!("withdrawn {n} {epoch} {id:?}").as_bytes());
-        if self.faults && drawn.is_multiple_of(8) {
+        if self.faults && self.o.midway && drawn.is_multiple_of(8) {
             self.after(takes / 2, Ev::Done { n, epoch, work: Work::Withdraw { id } });
         }
+    }
+
+    /// The bytes of an output that follow from its task and the bytes that it reads.
+    pub(super) fn made_of(&self, name: &str, read: &[Digest], output: usize) -> Digest {
+        self.bytes_of(&format!("{name} {read:?} {output}"), 0).0
+    }
+
+    /// Where an attempt's witness is.
+    fn key_of(&self, n: usize, id: AttemptId) -> (usize, usize, TaskId, AttemptNo) {
+        (self.nodes[n].giver_of[&id], n, id.0, id.1)
+    }
+
+    fn witness_of(&self, n: usize, id: AttemptId) -> &Witness {
+        &self.witnesses[&self.key_of(n, id)]
     }
 
     /// Some batch systems send a signal to all programs of a job a moment before they end it. `true`: they have just done so, and
@@ -211,7 +243,7 @@ impl World {
             Work::Scratch { id } => return self.write_scratch(n, id),
             Work::Program { id } => return self.end_program(n, id, false),
             Work::Store { id, output, cache_bytes, .. } => {
-                let (_, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize];
+                let (_, digest) = self.witness_of(n, id).outputs[output as usize];
                 let size_bytes = self.output_bytes(digest);
                 let has_space = cache_bytes.is_none() || self.has_space(n, size_bytes);
                 let is_kept = !self.fault(self.o.transfer_fails / 4) && has_space;
@@ -229,7 +261,7 @@ impl World {
                 event
             }
             Work::Land { id, output, object, cached } => {
-                let (location, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize].clone();
+                let (location, digest) = self.witness_of(n, id).outputs[output as usize].clone();
                 assert!(!CatalogLocation::of(&location).stays(), "{location} goes home");
                 let held = self.nodes[n].stored(object).map(|s| s.digest);
                 let is_there = !cached || held == Some(digest);
@@ -248,7 +280,7 @@ impl World {
                 }
                 let result = if !is_there {
                     Err(error(TransferErrorKind::Corrupt, "the stored output was damaged"))
-                } else if halted && (has_fence || self.fault(800)) {
+                } else if halted && (has_fence || self.fault(self.o.halt_stops)) {
                     Err(error(TransferErrorKind::GivenUp, "it is not wanted any more"))
                 } else if self.home.is_down || self.fault(self.o.transfer_fails / 4) {
                     Err(error(TransferErrorKind::Temporary, "it does not arrive"))
@@ -261,6 +293,7 @@ impl World {
             }
         };
         self.feed(n, event);
+        self.go_elsewhere(n);
     }
 
     /// Whether node `n` cannot make a connection to a peer.
@@ -294,7 +327,7 @@ impl World {
     }
 
     pub(super) fn output_bytes(&self, digest: Digest) -> u64 {
-        u64::from(digest.0[0]) * self.o.object_bytes_max / 256
+        self.o.file_bytes.unwrap_or(u64::from(digest.0[0]) * self.o.object_bytes_max / 256)
     }
 
     /// Reads as the live executor does: the version is checked first, and again at the end.
@@ -349,9 +382,14 @@ impl World {
     }
 
     pub(super) fn end_program(&mut self, n: usize, id: AttemptId, was_held: bool) {
-        let Some(context) = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs || was_held) else {
+        if self.nodes[n].contexts.get(&id).is_none_or(|c| !c.runs && !was_held) {
             return;
-        };
+        }
+        if self.waits_for_additions(n, id) {
+            let epoch = self.nodes[n].epoch;
+            return self.after(S / 2, Ev::Done { n, epoch, work: Work::Program { id } });
+        }
+        let context = self.nodes[n].contexts.get_mut(&id).expect("seen above");
         context.runs = false;
         let was_withdrawn = std::mem::take(&mut context.withdrawn);
         let context = context.clone();
@@ -404,7 +442,7 @@ impl World {
         } else {
             Ok(())
         };
-        let outputs = &self.witnesses[&(n, id.0, id.1)].outputs;
+        let outputs = &self.witness_of(n, id).outputs;
         let sizes = outputs.iter().map(|(_, digest)| Some(self.output_bytes(*digest))).collect();
         let now = self.clock_of(n);
         let exit = Exit {
@@ -431,6 +469,14 @@ impl World {
         }
     }
 
+    /// Whether the program of an attempt, if nothing ends it, goes on because a client has yet to add tasks.
+    fn waits_for_additions(&self, n: usize, id: AttemptId) -> bool {
+        let node = &self.nodes[n];
+        let context = &node.contexts[&id];
+        let is_ended = context.withdrawn || context.signal.is_some() || context.had_no_room;
+        !is_ended && !node.is_killed(id) && !self.may_end(&context.name)
+    }
+
     /// The inputs of an attempt that are links to the cached file of these bytes.
     pub(super) fn linked_inputs(&self, n: usize, id: AttemptId, digest: Digest) -> Vec<u32> {
         let node = &self.nodes[n];
@@ -450,7 +496,8 @@ impl World {
         let running = self.nodes[n].contexts.iter().filter(|(_, c)| c.runs).map(|(id, _)| *id);
         for id in running.collect::<Vec<_>>() {
             if !self.linked_inputs(n, id, digest).is_empty() {
-                self.witnesses.get_mut(&(n, id.0, id.1)).expect("it runs").spoiled = true;
+                let key = self.key_of(n, id);
+                self.witnesses.get_mut(&key).expect("it runs").spoiled = true;
             }
         }
     }

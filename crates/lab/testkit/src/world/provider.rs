@@ -2,9 +2,14 @@
 //! than the dispatcher waits for a node that nobody promised. It asks the dispatcher as a live provider does, by the same
 //! request; it is killed and comes back.
 
-use super::*;
-use eyas_terms::needs::Size;
-use eyas_wire::message::{DemandStatus, Provisioner};
+use super::{S, World};
+use crate::happening::{Ev, Fault};
+use crate::node::Node;
+use crate::process::Process;
+use eyas_terms::needs::{PARTS, Size};
+use eyas_terms::*;
+use eyas_wire::message::Provisioner;
+use std::collections::BTreeMap;
 
 /// How often it asks, at most, and at least.
 const ASK_NS: (u64, u64) = (S / 4, 2 * S);
@@ -18,8 +23,8 @@ const AWAY_AT_START_NS: u64 = 10 * S;
 /// The provider of a world that has one.
 #[derive(Default)]
 pub(super) struct Provider {
-    /// The dispatcher process that it is connected with, and its connection.
-    connection: Option<(u64, u64)>,
+    /// The process of each dispatcher that it is connected with, and its connection.
+    connections: BTreeMap<usize, (u64, u64)>,
     /// It was killed, and comes back then.
     away_until: Timestamp,
     /// The node was requested and is not there yet.
@@ -41,7 +46,7 @@ impl World {
         let Some(n) = self.provided_node() else { return };
         let pause = ASK_NS.0 + self.upto(ASK_NS.1 - ASK_NS.0);
         self.after(pause, Ev::AskDemand);
-        if self.now < self.provider.away_until || self.process.is_none() {
+        if self.now < self.provider.away_until || self.members.iter().all(|m| m.process.is_none()) {
             return;
         }
         let is_up = self.nodes[n].is_up;
@@ -50,15 +55,22 @@ impl World {
             node: self.provided_size(n),
             ..Provisioner::default()
         };
-        let before = self.provider.connection;
-        let mut answer = None;
-        self.with_process(|process, now| {
-            let connection = before.filter(|(of, _)| *of == process.incarnation()).map(|(_, life)| life);
-            let (life, demand) = process.ask_demand(now, connection, provisioner);
-            answer = Some((process.incarnation(), life, demand));
-        });
-        let (incarnation, life, DemandStatus { n_ready, .. }) = answer.expect("there is a process");
-        self.provider.connection = Some((incarnation, life));
+        // Of all dispatchers together.
+        let mut n_ready = 0;
+        for m in 0..self.members.len() {
+            let before = self.provider.connections.get(&m).copied();
+            let (mut answer, provisioner) = (None, provisioner.clone());
+            self.with(m, |process, now| {
+                let incarnation = process.incarnation();
+                let connection = before.filter(|(of, _)| *of == incarnation).map(|(_, life)| life);
+                let (life, demand) = process.ask_demand(now, connection, provisioner);
+                answer = Some(((incarnation, life), demand.n_ready));
+            });
+            if let Some((connection, n)) = answer {
+                self.provider.connections.insert(m, connection);
+                n_ready += n;
+            }
+        }
         if n_ready > 0 && !is_up && !self.provider.is_coming {
             self.provider.is_coming = true;
             let takes = self.lasts(COMES_NS);
@@ -78,12 +90,15 @@ impl World {
 
     pub(super) fn kill_provider(&mut self) {
         // Whoever starts a cluster says that it is up when its provider has asked for the first time.
-        let incarnation = self.process.as_ref().map(|process| process.incarnation());
-        let has_asked = self.provider.connection.is_some_and(|(of, _)| Some(of) == incarnation);
+        let is_known = |(m, (of, _)): (&usize, &(u64, u64))| {
+            self.members[*m].process.as_ref().is_some_and(|process| process.incarnation() == *of)
+        };
+        let n_known = self.provider.connections.iter().filter(|connection| is_known(*connection)).count();
+        let has_asked = n_known > 0 && self.members.iter().filter(|m| m.process.is_some()).count() == n_known;
         let away = self.upto(if has_asked { AWAY_NS } else { AWAY_AT_START_NS });
         self.provider.away_until = self.now.plus_ns(away);
-        if let Some((incarnation, life)) = self.provider.connection.take() {
-            self.with_process(|process, now| {
+        for (m, (incarnation, life)) in std::mem::take(&mut self.provider.connections) {
+            self.with(m, |process, now| {
                 if process.incarnation() == incarnation {
                     process.on_disconnected(now, life);
                 }

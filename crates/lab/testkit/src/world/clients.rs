@@ -5,71 +5,77 @@
 //! asks the first dispatcher whether the run was accepted; a client that adds to a run repeats the submission
 //! with the same token.
 
-use super::*;
+use super::plans::{Kind, Plan, PlanState};
+use super::{S, World};
+use crate::happening::{Asks, Ev, Next, Parts};
+use crate::home::digest_of;
+use crate::process::NO_SPACE;
+use eyas_core::group::split::Part;
 use eyas_session::client::{Input, No, Output, Submission};
+use eyas_terms::array::TaskSpec;
+use eyas_terms::*;
 use eyas_wire::message::{Addition, Keep, ReplyBody, RequestBody};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long until a client connects again, or another client tries again.
 const RETRY_NS: u64 = S / 4;
 
-/// One try at a plan.
-pub struct Client {
-    pub plan: usize,
-    submission: Submission,
-    /// The connection to each member, while there is one.
-    lines: Vec<Option<u64>>,
+/// All clients, and their connections.
+#[derive(Default)]
+pub(super) struct Clients {
+    by_number: BTreeMap<u64, Client>,
+    n_clients: u64,
+    /// The client and the dispatcher of each connection.
+    lives: BTreeMap<u64, (u64, usize)>,
+    cut_until: BTreeMap<usize, Timestamp>,
 }
 
-/// A request, printed shortly in the trace.
-#[derive(Clone)]
-pub struct Asks(RequestBody);
-
-impl std::fmt::Debug for Asks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let id = |array: &TaskArray| array.expand(0).id;
-        match &self.0 {
-            RequestBody::AddArray { run, array } => write!(f, "AddArray {run} {}", id(array)),
-            RequestBody::Consult { run, array } => write!(f, "Consult {run} {}", id(array)),
-            RequestBody::LinkRun { run, links, .. } => write!(f, "LinkRun {run} {links:?}"),
-            other => write!(f, "{other:?}"),
-        }
+impl Clients {
+    /// The connections to dispatcher `m`.
+    pub(super) fn lives_at(&self, m: usize) -> Vec<u64> {
+        self.by_number.values().filter_map(|client| client.lines[m]).collect()
     }
 }
 
-/// What a client does next by itself.
-#[derive(Clone, Debug)]
-pub enum Next {
-    Commit,
-    Abort,
-    /// The client goes away.
-    Leave,
+/// One try at a plan.
+struct Client {
+    plan: usize,
+    submission: Submission,
+    /// The connection to each member, while there is one.
+    lines: Vec<Option<u64>>,
 }
 
 impl World {
     // ------------------------------------------------------------ tries
 
     /// A client submits a plan, if it is time to; otherwise later.
-    pub(super) fn on_plan(&mut self, plan: usize) {
+    pub(super) fn try_plan(&mut self, plan: usize) {
         match self.plans[plan].state {
             PlanState::Waits => {}
             PlanState::Unknown(run) => match self.what_became_of(plan, run) {
                 Some(true) => return self.plans[plan].state = PlanState::Accepted(run),
                 Some(false) => self.plans[plan].state = PlanState::Waits,
-                None => return self.after(S, Ev::Plan { plan }),
+                None => return self.after(S, Ev::Submit { plan }),
             },
-            PlanState::Tries | PlanState::Accepted(_) | PlanState::Refused => return,
+            PlanState::Tries
+            | PlanState::Opened(_)
+            | PlanState::Submitted(_)
+            | PlanState::Accepted(_)
+            | PlanState::Refused => return,
         }
         let p = &self.plans[plan];
         if p.after.iter().any(|other| !self.plans[*other].is_decided()) {
-            return self.after(S / 2, Ev::Plan { plan });
+            return self.after(S / 2, Ev::Submit { plan });
         }
         let mut into = None;
         if p.token_of != plan && !self.plans[p.token_of].is_accepted() {
             return self.plans[plan].state = PlanState::Refused;
         }
         if let Some(whole) = p.into {
-            let PlanState::Accepted(run) = self.plans[whole].state else {
-                return self.after(S / 2, Ev::Plan { plan });
+            let run = match self.plans[whole].state {
+                PlanState::Accepted(run) => run,
+                PlanState::Refused => return self.plans[plan].state = PlanState::Refused,
+                _ => return self.after(S / 2, Ev::Submit { plan }),
             };
             if self.reads_in_vain(plan) {
                 return self.plans[plan].state = PlanState::Refused;
@@ -82,12 +88,13 @@ impl World {
         p.state = PlanState::Tries;
         p.n_tries += 1;
         let name = name_of_try(plan, p.n_tries);
-        let c = self.next_client;
-        self.next_client += 1;
-        let submission = Submission::new(n_members, name, Keep::default(), into);
-        self.clients.insert(c, Client { plan, submission, lines: vec![None; n_members] });
+        let keep = Keep { files: p.keep, printed: false };
+        let submission = Submission::new(n_members, name, keep, into);
+        self.clients.n_clients += 1;
+        let c = self.clients.n_clients;
+        self.clients.by_number.insert(c, Client { plan, submission, lines: vec![None; n_members] });
         (0..n_members).for_each(|m| self.connect_client(c, m));
-        let is_here = self.clients[&c].lines.iter().map(Option::is_some).collect();
+        let is_here = self.clients.by_number[&c].lines.iter().map(Option::is_some).collect();
         self.tell_client(c, Input::Begin { is_here });
     }
 
@@ -117,21 +124,20 @@ impl World {
     }
 
     fn connect_client(&mut self, c: u64, m: usize) {
-        let is_cut = self.clients_cut_until.get(&m).is_some_and(|until| *until > self.now);
+        let is_cut = self.clients.cut_until.get(&m).is_some_and(|until| *until > self.now);
         if self.members[m].process.is_none() || is_cut {
             return;
         }
-        let life = self.next_life;
-        self.next_life += 1;
-        self.client_lives.insert(life, (c, m));
-        self.clients.get_mut(&c).expect("it is there").lines[m] = Some(life);
+        let life = self.links.connect(m);
+        self.clients.lives.insert(life, (c, m));
+        self.clients.by_number.get_mut(&c).expect("it is there").lines[m] = Some(life);
         self.with(m, |process, now| process.on_client_connected(now, life));
     }
 
     pub(super) fn on_client_connect(&mut self, c: u64, m: usize) {
-        if self.clients.get(&c).is_some_and(|client| client.lines[m].is_none()) {
+        if self.clients.by_number.get(&c).is_some_and(|client| client.lines[m].is_none()) {
             self.connect_client(c, m);
-            if self.clients[&c].lines[m].is_none() {
+            if self.clients.by_number[&c].lines[m].is_none() {
                 self.after(RETRY_NS, Ev::ClientConnect { c, m });
             }
         }
@@ -139,8 +145,8 @@ impl World {
 
     // ------------------------------------------------------------ the client's inputs and outputs
 
-    pub(super) fn tell_client(&mut self, c: u64, input: Input) {
-        let Some(mut client) = self.clients.remove(&c) else { return };
+    fn tell_client(&mut self, c: u64, input: Input) {
+        let Some(mut client) = self.clients.by_number.remove(&c) else { return };
         let mut inputs = VecDeque::from([input]);
         let mut answer = None;
         while let Some(input) = inputs.pop_front() {
@@ -149,13 +155,13 @@ impl World {
             for output in out {
                 match output {
                     Output::Ask { member, ticket, body } => match client.lines[member] {
-                        Some(life) => self.client_says(member, life, ticket, body),
+                        Some(life) => self.client_says(life, ticket, body),
                         None => inputs.push_back(Input::Lost { member }),
                     },
                     Output::Say { member, body } => {
                         client.lines[member]
                             .into_iter()
-                            .for_each(|life| self.client_says(member, life, 0, body.clone()));
+                            .for_each(|life| self.client_says(life, 0, body.clone()));
                     }
                     // Long enough to be killed meanwhile.
                     Output::Split(splitting) => {
@@ -170,10 +176,13 @@ impl World {
             }
         }
         let (plan, run) = (client.plan, client.submission.run());
-        self.clients.insert(c, client);
+        self.clients.by_number.insert(c, client);
         match answer {
             None => {}
-            Some(Ok(ReplyBody::RunOpened { .. })) => self.on_opened(c, plan),
+            Some(Ok(ReplyBody::RunOpened { .. })) => {
+                self.run_since.insert(run, self.now);
+                self.on_opened(c, plan);
+            }
             Some(Ok(ReplyBody::RunAccepted { run, again, .. })) => {
                 self.leave(c);
                 self.on_accepted(plan, run, again);
@@ -186,26 +195,32 @@ impl World {
         }
     }
 
-    fn client_says(&mut self, m: usize, life: u64, number: u64, body: RequestBody) {
+    fn client_says(&mut self, life: u64, number: u64, body: RequestBody) {
         let at = self.arrival(life, false);
-        self.after(at, Ev::FromClient { m, life, number, body: Asks(body) });
+        self.after(at, Ev::FromClient { life, number, body: Asks(body) });
     }
 
-    pub(super) fn on_client_said(&mut self, m: usize, life: u64, number: u64, body: Asks) {
+    pub(super) fn on_client_said(&mut self, life: u64, number: u64, body: Asks) {
+        let m = self.links.lives[&life];
         self.with(m, |process, now| process.on_request(now, life, number, body.0));
     }
 
+    pub(super) fn on_split(&mut self, c: u64, parts: Parts) {
+        self.tell_client(c, Input::Split(parts.0));
+    }
+
     pub(super) fn on_to_client(&mut self, life: u64, ticket: u64, body: ReplyBody) {
-        let (c, member) = self.client_lives[&life];
-        if self.clients.get(&c).is_some_and(|client| client.lines[member] == Some(life)) {
+        let (c, member) = self.clients.lives[&life];
+        if self.clients.by_number.get(&c).is_some_and(|client| client.lines[member] == Some(life)) {
             self.tell_client(c, Input::Answered { member, ticket, body });
         }
     }
 
     /// The client notices that a connection is gone.
     pub(super) fn on_client_cut(&mut self, life: u64) {
-        let (c, member) = self.client_lives[&life];
-        let Some(client) = self.clients.get_mut(&c).filter(|client| client.lines[member] == Some(life))
+        let (c, member) = self.clients.lives[&life];
+        let Some(client) =
+            self.clients.by_number.get_mut(&c).filter(|client| client.lines[member] == Some(life))
         else {
             return;
         };
@@ -218,32 +233,26 @@ impl World {
     /// later.
     pub(super) fn cut_clients(&mut self, m: usize) {
         let lasts = self.lasts(self.o.away_ns_max);
-        self.clients_cut_until.insert(m, self.now.plus_ns(lasts));
-        for life in self.lives_of_clients(m) {
+        self.clients.cut_until.insert(m, self.now.plus_ns(lasts));
+        for life in self.clients.lives_at(m) {
             self.after(0, Ev::ClientCut { life });
             let takes = self.lasts(3 * S);
-            self.after(takes, Ev::Cut { m, life });
+            self.after(takes, Ev::Cut { life });
         }
-    }
-
-    pub(super) fn lives_of_clients(&self, m: usize) -> Vec<u64> {
-        self.clients.values().filter_map(|client| client.lines[m]).collect()
     }
 
     /// The client is gone, and its connections with it.
     fn leave(&mut self, c: u64) {
-        let client = self.clients.remove(&c).expect("it is there");
-        for (m, line) in client.lines.into_iter().enumerate() {
-            if let Some(life) = line {
-                let at = self.arrival(life, false);
-                self.after(at, Ev::Cut { m, life });
-            }
+        let client = self.clients.by_number.remove(&c).expect("it is there");
+        for life in client.lines.into_iter().flatten() {
+            let at = self.arrival(life, false);
+            self.after(at, Ev::Cut { life });
         }
     }
 
     fn on_opened(&mut self, c: u64, plan: usize) {
         for array in self.plans[plan].arrays.clone() {
-            self.tell_client(c, Input::Array(array.into()));
+            self.tell_client(c, Input::Array(array));
         }
         let leaves = self.faults && self.rng.below(1000) < self.o.clients_leave;
         let next = match leaves {
@@ -261,7 +270,7 @@ impl World {
     }
 
     pub(super) fn on_client_next(&mut self, c: u64, next: Next) {
-        let Some(client) = self.clients.get(&c) else { return };
+        let Some(client) = self.clients.by_number.get(&c) else { return };
         let (plan, run) = (client.plan, client.submission.run());
         match next {
             Next::Commit => return self.tell_client(c, Input::Commit),
@@ -282,7 +291,7 @@ impl World {
             false => PlanState::Waits,
         };
         let wait = RETRY_NS + self.lasts(2 * S);
-        self.after(wait, Ev::Plan { plan });
+        self.after(wait, Ev::Submit { plan });
     }
 
     fn on_accepted(&mut self, plan: usize, run: RunId, again: bool) {
@@ -306,6 +315,8 @@ impl World {
     fn on_refused(&mut self, plan: usize, run: RunId, no: No) {
         match no {
             No::Absent(_) | No::Away(_) => self.try_again(plan, run),
+            // The journal of some dispatcher has no room at present.
+            No::Refused(reason) if reason.contains(NO_SPACE) => self.try_again(plan, run),
             No::Refused(reason) => {
                 self.trace(format!("             plan {plan} is refused: {reason}"));
                 if self.is_rightly_refused(plan, &reason) {
@@ -329,17 +340,21 @@ impl World {
         let Some(whole) = p.into else { return false };
         let has = |words: &str| reason.contains(words);
         let tasks = self.tasks_of(whole);
-        let is_done = |id: &String| self.ever_done.contains(id);
+        let ended = if self.o.is_plain() { &self.ever_done } else { &self.ever_ended };
+        let is_done = |id: &String| ended.contains(id);
         let is_over = tasks.iter().all(|task| is_done(&task.id));
         if has("has ended; submit a run of its own") {
             return is_over;
+        }
+        if has("was cancelled") {
+            return self.o.n_cancels > 0;
         }
         if has("has ended and was forgotten") {
             return is_over && self.plans[whole].run().is_some_and(|run| self.is_forgotten(run));
         }
         match p.kind {
             Kind::OtherTasks => return has("was used to add other tasks"),
-            Kind::Clash => return has("both write"),
+            Kind::Clash if has("both write") => return true,
             Kind::Vain if has("which no task of the run writes") => return true,
             Kind::Circle if has("in a circle") || has("both write") => return true,
             _ => {}
@@ -380,17 +395,4 @@ impl World {
 
 fn name_of_try(plan: usize, n_tries: u64) -> String {
     format!("plan {plan}, try {n_tries}")
-}
-
-/// The result of splitting, without its tasks in the trace.
-#[derive(Clone)]
-pub struct Parts(pub Result<Vec<Part>, String>);
-
-impl std::fmt::Debug for Parts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
-            Ok(parts) => write!(f, "{} parts", parts.len()),
-            Err(reason) => write!(f, "{reason}"),
-        }
-    }
 }
