@@ -15,6 +15,8 @@ use std::time::Instant;
 
 /// Kinds that are drawn anew for each world.
 const SOME: &str = "SOME";
+/// The kind that gives a world several dispatchers.
+const SEVERAL: &str = "dispatchers";
 
 /// Mixtures that have found something.
 const MIXED: [&str; 13] = [
@@ -43,12 +45,21 @@ const GROUPS: [&str; 7] = [
     "--groups --with uneven,forget",
 ];
 
-/// The options of `eyas-lab chaos` for each kind of world: every kind that can be added alone, and mixtures.
+/// The options of `eyas-lab chaos` for each kind of world: every kind that can be added alone, and mixtures; all with one and
+/// with several dispatchers.
 fn all_kinds() -> Vec<String> {
-    let alone = Options::KINDS.into_iter().chain([SOME; 5]).map(|kind| format!("--with {kind}"));
+    let of_one = || Options::KINDS.into_iter().filter(|kind| *kind != SEVERAL).chain([SOME; 5]);
+    let alone = of_one().map(|kind| format!("--with {kind}"));
     let plain = ["", "--calm"].map(String::from).into_iter().chain(alone);
     let both = plain.flat_map(|kind| [format!("--workflows {kind}"), kind]);
-    both.chain(MIXED.into_iter().chain(GROUPS).map(String::from)).collect()
+    let alone: Vec<String> = both.chain(MIXED.map(String::from)).collect();
+    let several = alone.iter().map(|kind| match kind.contains("--with") {
+        true => format!("{kind},{SEVERAL}"),
+        false => format!("{kind} --with {SEVERAL}"),
+    });
+    let of_groups = of_one().map(|kind| format!("--groups --with {kind}"));
+    let several: Vec<String> = several.chain(GROUPS.map(String::from)).chain(of_groups).collect();
+    alone.into_iter().chain(several).collect()
 }
 
 /// Lives through the world of `kind` and `seed`. The error is the promise that it breaks.
@@ -105,7 +116,9 @@ fn main() -> ExitCode {
                     }
                     let (kind, seed) = (&kinds[(i % kinds.len() as u64) as usize], from + i);
                     let kind = match Options::some_kinds(seed)[..] {
-                        [] => kind.replace(&format!("--with {SOME}"), ""),
+                        [] => kind
+                            .replace(&format!("--with {SOME},"), "--with ")
+                            .replace(&format!("--with {SOME}"), ""),
                         ref drawn => kind.replace(SOME, &drawn.join(",")),
                     };
                     if let Err(message) = live_through(&kind, seed) {

@@ -499,11 +499,13 @@ impl Options {
         "dispatchers",
     ];
 
-    /// Some of the kinds, drawn from the seed: together they meet what none of them meets alone.
+    /// Some of the kinds that a world of one dispatcher can have, drawn from the seed: together they meet what none of them meets
+    /// alone.
     pub fn some_kinds(seed: u64) -> Vec<&'static str> {
         let mut rng = Rng::new(seed ^ 0x736f_6d65_206b_696e);
         let of_1000 = [150, 300, 500][rng.below(3) as usize];
-        Options::KINDS.into_iter().filter(|_| rng.below(1000) < of_1000).collect()
+        let of_one = Options::KINDS.into_iter().filter(|kind| *kind != "dispatchers");
+        of_one.filter(|_| rng.below(1000) < of_1000).collect()
     }
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.

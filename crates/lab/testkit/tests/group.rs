@@ -351,3 +351,37 @@ fn a_task_fails_as_too_large_only_where_no_dispatcher_has_a_node_for_it() {
     assert!(reason.contains("another dispatcher"), "{reason}");
     c.node(3, 4).expect(&["assign 0.1 to 3"]).done(3, (0, 1)).expect(&["end 0 done", "end run 1"]);
 }
+
+/// It waited for ever: a node that is large enough may come of another dispatcher, but what the cluster lacks does not.
+#[test]
+fn a_task_that_needs_more_than_the_cluster_has_waits_for_no_other_dispatcher() {
+    let mut c = Cluster::with(|config| {
+        config.group = Some(Membership { me: MemberId(0), n_members: 2 });
+        config.resources = [("vcs".to_string(), 1)].into();
+    });
+    c.run(&[task("licences").needs("vcs", 2)]);
+    c.node(1, 1);
+    let load = MemberLoad { n_slots: 4, offers: vec![size(4, 10)], ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(16).take();
+    c.wait(1).take();
+    assert_eq!(c.state(0), TaskState::Failed);
+    let failures = c.core.work().runs().flat_map(|(_, r)| r.failures.iter());
+    let said: Vec<&str> = failures.map(|(_, failure)| failure.message.as_str()).collect();
+    assert_eq!(said, ["the task needs 2 of `vcs`; the whole cluster has 1"]);
+}
+
+/// It counted as one that ends here, and was told to drain while it was on its way.
+#[test]
+fn an_executor_that_goes_to_another_dispatcher_is_not_drained_for_its_walltime() {
+    let mut c = member(0);
+    let walltime = Some(Walltime { whole_ns: 80_000_000_000, left_ns: 80_000_000_000 });
+    c.offers(1, Offer { slots: 1, cache_bytes: 1_000_000, walltime, ..Offer::default() }).node(3, 1);
+    let load = MemberLoad { n_slots: 2, n_ready: 9, ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(1).expect(&[]);
+    c.wait(3).expect(&["send 1 to 1"]);
+    let load = MemberLoad { n_slots: 3, n_ready: 3, ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(75).expect(&[]);
+}

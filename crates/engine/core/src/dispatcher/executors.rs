@@ -265,7 +265,7 @@ impl Executors {
         let largest: Vec<Size> = largest.chain(exchange.offers_elsewhere()).collect();
         let slots = largest.iter().map(Size::slots).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
-        if exchange.may_come(&self.resources, size) {
+        if self.resources.can_ever_have(size.needs) && exchange.may_come(&self.resources, size) {
             let why = "no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do";
             return Some(Unfit { why: why.into(), may_pass: true });
         }

@@ -20,12 +20,13 @@ impl World {
     pub(super) fn check_failure(&self, process: &Process, task: TaskId, failure: &Failure) {
         let o = &self.o;
         let bad_transfers = o.transfer_fails + o.n_home_outages > 0;
-        let run =
-            process.core().work().find_run(process.core().work().run_of(task)).expect("its run is known");
+        let run_id = process.core().work().run_of(task);
+        let run = process.core().work().find_run(run_id).expect("its run is known");
         let is_caused = match failure.kind {
             FailureKind::ExitCode(_) => o.task_fails > 0,
             FailureKind::InputUnavailable => {
-                run.n_failed + run.n_cancelled > 1 || bad_transfers || o.n_home_changes > 0
+                let any_failed = run.n_failed + run.n_cancelled > 1 || self.any_failed(run_id);
+                any_failed || bad_transfers || o.n_home_changes > 0
             }
             FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,
             FailureKind::StageOut => bad_transfers,
@@ -54,6 +55,12 @@ impl World {
             _ => false,
         };
         assert!(is_caused, "promise 4: {task:?} fails without a cause in this world: {failure:?}");
+    }
+
+    /// Whether a task of the run has ended without being done, at any of several dispatchers.
+    fn any_failed(&self, run: RunId) -> bool {
+        let several = self.members.iter().filter(|_| self.members.len() > 1);
+        several.flat_map(|member| member.ends_of(run)).any(|outcome| *outcome != Outcome::Done)
     }
 
     /// Whether some cache may be too small for a task, or for the files that have to stay.

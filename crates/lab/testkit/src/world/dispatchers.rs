@@ -74,6 +74,11 @@ impl Member {
         }
     }
 
+    /// How tasks of the run have ended here.
+    pub(super) fn ends_of(&self, run: RunId) -> impl Iterator<Item = &Outcome> {
+        self.outcomes.iter().filter(move |(task, _)| self.run_of[*task] == run).map(|(_, outcome)| outcome)
+    }
+
     /// A client was told that the tasks of this dispatcher are done; they are in its journal.
     pub(super) fn check_promised(&self, process: &Process) {
         for task in &self.promised {

@@ -99,9 +99,12 @@ impl World {
                 && is_written
                 && process.in_doubt().is_empty()
         };
-        // Forgetting by rule is not put off for ever.
+        // Forgetting by rule is not put off for ever, except for runs that keep their files.
         let n_kept = |first: &Process| match self.o.keep_runs.filter(|_| self.members.len() > 1) {
-            Some(rule) => first.core().work().runs().count() <= rule.n_runs.unwrap_or(0) as usize,
+            Some(rule) => {
+                let n_runs = first.core().work().runs().filter(|(_, r)| !r.keep).count();
+                n_runs <= rule.n_runs.unwrap_or(0) as usize
+            }
             None => true,
         };
         self.plans.iter().all(Plan::is_decided)
@@ -121,10 +124,17 @@ impl World {
                 if !matches!(state, TaskState::Done | TaskState::Failed | TaskState::Cancelled) {
                     let waits = process.core().waits_for(task);
                     let name = process.core().work().user_id(task);
-                    let _ = writeln!(text, "  dispatcher {m}: {task:?} {name}: {state:?}; {waits}");
+                    let needs = process.core().work().needs_of(task);
+                    let _ = writeln!(text, "  dispatcher {m}: {task:?} {name} {needs:?}: {state:?}; {waits}");
                 }
             }
-            let _ = writeln!(text, "  dispatcher {m}: in doubt {:?}", process.in_doubt());
+            let runs: Vec<(RunId, bool)> =
+                process.core().work().runs().map(|(run, r)| (run, r.ended.is_some())).collect();
+            let _ = writeln!(
+                text,
+                "  dispatcher {m}: in doubt {:?}, runs that have ended {runs:?}",
+                process.in_doubt()
+            );
         }
         for (n, node) in self.nodes.iter().enumerate() {
             let attempts = node.session.core().attempts();

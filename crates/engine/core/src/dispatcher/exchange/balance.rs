@@ -135,6 +135,9 @@ impl Dispatcher {
         let Some((_, executor, to)) = best else { return };
         let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was found above");
         (e.draining, e.moving_to) = (true, Some(to));
+        // It does not end here.
+        self.schedule.executors.walltimes.forget(executor);
+        self.schedule.executors.ends_changed();
         self.schedule.update_room(&self.work, executor);
         // One executor at a time: the effect of this move should be seen before the next one.
         self.exchange.idle_since = Some(now);
