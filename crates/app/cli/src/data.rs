@@ -14,7 +14,7 @@ mod look;
 mod matching;
 mod open;
 mod outputs;
-pub mod program;
+mod outside;
 mod put;
 mod quota;
 mod store;

@@ -4,10 +4,10 @@
 //! output with [`judge`], which also knows what shells and loaders say when the program does not start at all.
 
 use crate::args::NodeArgs;
-use crate::data::program::Temporary;
 use crate::print::reason;
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, provide};
+use eyas_at_data::program::Temporary;
 use eyas_client::{Client, JoinFile};
 use serde::{Deserialize, Serialize};
 use std::io::Write;

@@ -1,94 +1,9 @@
 //! The name of this machine, and how much memory it has.
 
-use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
-use std::net::{IpAddr, Ipv4Addr};
+pub use eyas_batch::{host_name, names_of_host};
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-
-/// This machine's name.
-pub fn host_name() -> String {
-    let mut name = [0u8; 256];
-    // SAFETY: the buffer is valid for its length; the call writes at most that and ends it with NUL.
-    let ok = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } == 0;
-    let end = name.iter().position(|b| *b == 0).unwrap_or(0);
-    match std::str::from_utf8(&name[..end]) {
-        Ok(text) if ok && !text.is_empty() => text.to_string(),
-        _ => "localhost".to_string(),
-    }
-}
-
-/// The names and addresses by which others may know this machine, beginning with `name`: what it calls itself, in full and in
-/// short, and the addresses of its interfaces. Its name may lead to a loopback address only, as in Debian's own hosts file.
-pub fn names_of_host(name: &str) -> Vec<String> {
-    let host = host_name();
-    let full = full_name(&host);
-    let mut names = vec![name.to_string(), host];
-    names.extend(full);
-    names.extend(names.clone().iter().filter_map(|name| Some(name.split_once('.')?.0.to_string())));
-    names.extend(own_addresses().iter().map(IpAddr::to_string));
-    let mut seen = BTreeSet::new();
-    names.retain(|name| seen.insert(name.clone()));
-    names
-}
-
-/// The name with its domain, as this machine's resolver has it for the short one.
-fn full_name(host: &str) -> Option<String> {
-    let host = CString::new(host).ok()?;
-    // SAFETY: all of its fields may be zero.
-    let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
-    hints.ai_flags = libc::AI_CANONNAME;
-    let mut found = std::ptr::null_mut();
-    // SAFETY: the name ends with NUL, and `found` is a list that is freed below and by nobody else.
-    if unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &hints, &mut found) } != 0 {
-        return None;
-    }
-    // SAFETY: the call succeeded, so there is a first entry; its name is NULL or ends with NUL.
-    let name = unsafe {
-        let name = (*found).ai_canonname;
-        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
-    };
-    // SAFETY: it comes from the call above, and nothing of it is used any more.
-    unsafe { libc::freeaddrinfo(found) };
-    name.filter(|name| name != "localhost" && !name.starts_with("localhost."))
-}
-
-/// The addresses of the interfaces of this machine, but for those that every machine has: loopback, and links' own in IPv6.
-fn own_addresses() -> Vec<IpAddr> {
-    let mut first = std::ptr::null_mut();
-    // SAFETY: `first` becomes a list that is freed below and by nobody else.
-    if unsafe { libc::getifaddrs(&mut first) } != 0 {
-        return vec![];
-    }
-    let mut addresses = vec![];
-    let mut at = first;
-    // SAFETY: an entry is NULL or valid until the list is freed.
-    while let Some(entry) = unsafe { at.as_ref() } {
-        // SAFETY: an address is NULL or as large as its family says.
-        let family = unsafe { entry.ifa_addr.as_ref() }.map_or(libc::AF_UNSPEC, |a| i32::from(a.sa_family));
-        match family {
-            // SAFETY: as above.
-            libc::AF_INET => addresses.push(IpAddr::from(Ipv4Addr::from_bits(u32::from_be(
-                unsafe { *entry.ifa_addr.cast::<libc::sockaddr_in>() }.sin_addr.s_addr,
-            )))),
-            // SAFETY: as above.
-            libc::AF_INET6 => addresses.push(IpAddr::from(
-                unsafe { *entry.ifa_addr.cast::<libc::sockaddr_in6>() }.sin6_addr.s6_addr,
-            )),
-            _ => {}
-        }
-        at = entry.ifa_next;
-    }
-    // SAFETY: it comes from the call above, and nothing of it is used any more.
-    unsafe { libc::freeifaddrs(first) };
-    let is_of_all = |address: &IpAddr| match address {
-        IpAddr::V4(v4) => v4.is_loopback(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
-    };
-    addresses.retain(|address| !is_of_all(address));
-    addresses
-}
 
 /// The mask of this process, which its programs have, too.
 pub fn umask() -> u32 {

@@ -6,8 +6,8 @@
 
 use super::dead::refuse_dead;
 use super::open::{Opened, compared, now_ms, open, own_host};
-use super::program::{OnSignal, Temporary, run_beginning};
-use super::put::{label_or_new, say_put, tags_of};
+use super::outside::Terminal;
+use super::put::{say_put, tags_of};
 use crate::args::some_bytes;
 use crate::fault::bad;
 use crate::print::{plural, reason};
@@ -16,6 +16,8 @@ use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_access::{DataFiles, Filter, Keeper, Mount, Notified, Options};
+use eyas_at_data::label_or_new;
+use eyas_at_data::program::{OnSignal, Temporary, run_beginning};
 use eyas_catalog::{Access, Key, NEW, Put, Tag};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
@@ -142,7 +144,7 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     // What cannot be written in the end is refused before the program runs.
     let site = match &args.site {
         Some(site) => Some(site.clone()),
-        None => super::keep::roomiest(&catalog).ok(),
+        None => catalog.roomiest().ok(),
     };
     if let (Some(site), true) = (&site, args.site.is_some()) {
         catalog.holding(site)?;
@@ -172,7 +174,7 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         keeper.let_go();
         eyas_access::unbind(&root);
     };
-    let on_signal = OnSignal::listen_and(temporary.path.clone(), hide.clone())?;
+    let on_signal = OnSignal::listen_and(&Terminal, temporary.path.clone(), hide.clone())?;
     let here = crate::dirs::working()?;
     let ended = run_beginning(&args.command, &here, &here, &on_signal, shown_sets.beginning(filter));
     let n_unread = shown_sets.n_unread();

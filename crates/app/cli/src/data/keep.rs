@@ -67,11 +67,6 @@ fn store_of(join: &Path) -> Result<(Remote, String), Fault> {
     ))
 }
 
-/// The site that is up, can be reached and has the most room; folders of this machine come before stores elsewhere.
-pub fn roomiest(catalog: &Catalog) -> Result<String, Fault> {
-    Ok(catalog.roomiest()?)
-}
-
 #[derive(Args)]
 pub struct RebuildArgs {
     /// Folders of sites

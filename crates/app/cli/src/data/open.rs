@@ -1,8 +1,8 @@
 //! The catalog that a command means, who asks, and what time it is.
 
 use crate::{Exit, Fault};
-use eyas_catalog::{Caller, Catalog, Compared, Error, Key, OwnHost, Reader};
-use eyas_runtime::machine::{host_name, names_of_host};
+pub use eyas_at_data::{Opened, own_host};
+use eyas_catalog::{Caller, Catalog, Compared, Error};
 use eyas_text::{say, shown_path};
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,34 +13,6 @@ use std::time::{Duration, Instant};
 
 /// How long a command waits for a database that takes no connection. Each try to open it waits for some of this time.
 const BUSY_MAX: Duration = Duration::from_secs(50);
-
-/// A catalog that was opened for a command.
-pub struct Opened {
-    pub catalog: Catalog,
-    pub caller: Caller,
-    pub now_ms: i64,
-}
-
-impl Opened {
-    /// Begins to read a version; copies on this machine come first.
-    pub fn reader(&self, key: &Key) -> Result<Reader<'_>, Fault> {
-        let own = own_host();
-        let reader = self.catalog.reader(&self.caller, key, self.now_ms)?;
-        Ok(reader.near_first(&|host| own.is(host))?)
-    }
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        let exit = match error {
-            Error::Unreached { .. } | Error::Failed(_) | Error::Full { .. } => Exit::Other,
-            Error::Newer { .. } => Exit::BadInput,
-            ref error if error.is_of_database() => Exit::Other,
-            _ => Exit::BadInput,
-        };
-        Fault::new(exit, error)
-    }
-}
 
 pub fn open(db: Option<&str>) -> Result<Opened, Fault> {
     let now_ms = now_ms();
@@ -64,11 +36,6 @@ fn patiently(url: &str, now_ms: i64) -> eyas_catalog::Result<Catalog> {
             opened => return opened,
         }
     }
-}
-
-/// This machine, as stores may call it.
-pub fn own_host() -> OwnHost {
-    OwnHost::new(names_of_host(&host_name()))
 }
 
 /// A catalog that reaches stores on other machines, too.

@@ -2,14 +2,14 @@
 
 use super::dead::refuse_dead;
 use super::open::{Opened, compared, open};
-use super::program::Unfinished;
+use super::outside::Terminal;
 use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{
-    Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of,
-};
+use eyas_at_data::label_or_new;
+use eyas_at_data::program::Unfinished;
+use eyas_catalog::{Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag};
 use eyas_storage::LeftOut;
 use eyas_text::{say, shown, shown_path};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
     let tags = tags_of(&args.tags)?;
     let site = match args.site {
         Some(site) => site,
-        None => super::keep::roomiest(&catalog)?,
+        None => catalog.roomiest()?,
     };
     let is_draining = |known: &Site| known.name == site && known.state != SiteState::Up;
     if catalog.sites()?.iter().any(is_draining) {
@@ -54,7 +54,7 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
     // A store drops by itself what was on its way.
     let folder = catalog.sites()?.into_iter().find(|known| known.name == site && !known.is_store);
     let folder = folder.and_then(|known| Folder::open(Path::new(&known.address)).ok());
-    let _unfinished = Unfinished::new(PathBuf::new(), move || {
+    let _unfinished = Unfinished::new(&Terminal, PathBuf::new(), move || {
         if let Some(folder) = &folder {
             folder.clear_own_incoming();
         }
@@ -132,19 +132,6 @@ pub fn say_put(catalog: &Catalog, caller: &Caller, done: &Done, site: &str) -> R
     Ok(())
 }
 
-/// A label that was given, or one that is made up.
-pub fn label_or_new(label: Option<&str>) -> Result<String, Fault> {
-    match label {
-        Some(label) => Ok(label.to_owned()),
-        None => Ok(label_of(random()?)),
-    }
-}
-
-/// 64 bits that nobody can guess.
-pub fn random() -> Result<u64, Fault> {
-    Ok(u64::from_ne_bytes(eyas_data::random_bytes()?))
-}
-
 pub fn tags_of(texts: &[String]) -> Result<Vec<Tag>, Fault> {
     let mut tags: Vec<Tag> = vec![];
     for text in texts {
@@ -181,7 +168,7 @@ pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
     if std::fs::symlink_metadata(&args.target).is_ok() {
         return Err(bad(format!("{} is there already; nothing was copied", shown_path(&args.target))));
     }
-    let _unfinished = Unfinished::new(eyas_catalog::beside(&args.target), || {})?;
+    let _unfinished = Unfinished::new(&Terminal, eyas_catalog::beside(&args.target), || {})?;
     if let Some(path) = path {
         reader.get(reader.file(path)?, &args.target)?;
         return Ok(Exit::Good);

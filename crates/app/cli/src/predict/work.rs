@@ -2,11 +2,11 @@
 //! measured by running a few of its tasks here.
 
 use super::args::PredictArgs;
-use crate::data::program::Temporary;
 use crate::print::{plural, reason, size};
 use crate::sim::{bad, per_cent, program_io, seconds};
 use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault};
+use eyas_at_data::program::Temporary;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::predict::{Calibration, HomeSeen, alone_ns, calibrate};

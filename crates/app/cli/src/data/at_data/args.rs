@@ -1,11 +1,8 @@
 //! The options of `eyas at-data`.
 
-use super::which::Kind;
 use clap::{Args, ValueEnum};
-use eyas_catalog::{Key, is_plain_path};
-use eyas_text::shown;
+use eyas_at_data::{Input, Output};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 #[derive(Args, Clone)]
 pub struct AtDataArgs {
@@ -39,7 +36,7 @@ pub struct AtDataArgs {
     pub spool: Option<PathBuf>,
     /// The batch system that runs the jobs [default: Grid Engine where SGE_ROOT is set, else Slurm]
     #[arg(long, value_enum)]
-    pub scheduler: Option<Kind>,
+    pub scheduler: Option<SchedulerKind>,
     /// An option for sbatch or qsub, as --submit-option=--partition=long or --submit-option='-q long.q' (may be given more than once)
     #[arg(long = "submit-option", value_name = "OPTION", allow_hyphen_values = true)]
     pub submit_options: Vec<String>,
@@ -67,55 +64,46 @@ pub enum Mode {
     Late,
 }
 
-/// `HCl=/reagents@2/hcl`
-#[derive(Clone)]
-pub struct Input {
-    pub name: PathBuf,
-    pub key: Key,
-    /// `None` means all files.
-    pub path: Option<String>,
-}
-
-impl FromStr for Input {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Input, String> {
-        let (name, place) = text.split_once('=').ok_or("write NAME=/KEY/PATH")?;
-        let place =
-            place.strip_prefix('/').ok_or("a data set is named with a slash before it: NAME=/KEY/PATH")?;
-        let (key, path) = match place.split_once('/') {
-            Some((key, "")) => (key, None),
-            Some((key, path)) => (key, Some(path.to_owned())),
-            None => (place, None),
-        };
-        let key = key.parse::<Key>().map_err(|error| error.to_string())?;
-        Ok(Input { name: relative(name)?, key, path })
+impl From<Mode> for eyas_at_data::Mode {
+    fn from(mode: Mode) -> eyas_at_data::Mode {
+        match mode {
+            Mode::Local => eyas_at_data::Mode::Local,
+            Mode::Scheduled => eyas_at_data::Mode::Scheduled,
+            Mode::Remote => eyas_at_data::Mode::Remote,
+            Mode::Late => eyas_at_data::Mode::Late,
+        }
     }
 }
 
-/// `NaCl=salt`
-#[derive(Clone)]
-pub struct Output {
-    pub name: PathBuf,
-    pub path: PathBuf,
+/// Which batch system runs the jobs.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchedulerKind {
+    Slurm,
+    GridEngine,
 }
 
-impl FromStr for Output {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Output, String> {
-        let (name, path) = text.split_once('=').ok_or("write NAME=PATH, as in result.dat=2026/result.dat")?;
-        Ok(Output { name: relative(name)?, path: relative(path)? })
+impl From<SchedulerKind> for eyas_batch::Kind {
+    fn from(kind: SchedulerKind) -> eyas_batch::Kind {
+        match kind {
+            SchedulerKind::Slurm => eyas_batch::Kind::Slurm,
+            SchedulerKind::GridEngine => eyas_batch::Kind::GridEngine,
+        }
     }
 }
 
-/// A path that stays in the folder that it is taken from.
-fn relative(text: &str) -> Result<PathBuf, String> {
-    match is_plain_path(text) {
-        true => Ok(text.into()),
-        false => Err(format!(
-            "{} is no name of a file: it is relative, without `.`, `..` or empty parts",
-            shown(text)
-        )),
-    }
+/// `eyas at-data-job`
+#[derive(Args)]
+pub struct AtDataJobArgs {
+    /// The plan that `eyas at-data` wrote
+    #[arg(value_name = "PLAN")]
+    pub plan: PathBuf,
+    /// The site of the store that runs this
+    #[arg(long, value_name = "SITE", requires = "folder")]
+    pub site: Option<String>,
+    /// The folder of that store, whose objects are read where they are
+    #[arg(long, value_name = "DIR", requires = "site")]
+    pub objects: Option<PathBuf>,
+    /// The folder in which the program works; what it makes goes into `outputs` there
+    #[arg(long, value_name = "DIR", requires = "site")]
+    pub folder: Option<PathBuf>,
 }

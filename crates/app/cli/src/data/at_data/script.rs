@@ -3,13 +3,12 @@
 //! Source: `Wozniak06` §III-B ("simple extensions to the syntax of these job scheduler scripts may be preprocessed by the `Run` client")
 //! and §III-C.2. Deviation: names in the script itself are not replaced; the script finds each input under its `NAME`.
 
-use super::args::{AtDataArgs, Input, Output};
+use super::args::AtDataArgs;
 use crate::Fault;
 use crate::fault::bad;
-use crate::print::reason;
 use clap::Parser;
+use eyas_at_data::{Input, Output, read_script};
 use eyas_text::{line_of, shown_path};
-use std::fs;
 use std::path::Path;
 
 /// What a line `#EYAS` may say.
@@ -30,17 +29,10 @@ struct Line {
     site: Option<String>,
 }
 
-/// The lines of a script that are for a batch system, which begin with `directive`.
-pub fn lines_for(directive: &str, script: &Path) -> Result<String, Fault> {
-    let text = read(script)?;
-    let lines = text.lines().filter(|line| line.starts_with(directive));
-    Ok(lines.map(|line| format!("{line}\n")).collect())
-}
-
 /// The options of the command, and those of its script's lines after them. What is given once stands on the command line if it is there.
 pub fn with_lines(args: &AtDataArgs, script: &Path) -> Result<AtDataArgs, Fault> {
     let mut args = args.clone();
-    for (n, line) in read(script)?.lines().enumerate() {
+    for (n, line) in read_script(script)?.lines().enumerate() {
         let Some(rest) = line.strip_prefix("#EYAS") else { continue };
         let wrong = |what: &str| bad(format!("line {} of {}: {}", n + 1, shown_path(script), line_of(what)));
         let words = words_of(rest).ok_or_else(|| wrong("a quote is not closed"))?;
@@ -64,17 +56,6 @@ pub fn with_lines(args: &AtDataArgs, script: &Path) -> Result<AtDataArgs, Fault>
     }
     args.command = vec![std::path::absolute(script)?.display().to_string()];
     Ok(args)
-}
-
-fn read(script: &Path) -> Result<String, Fault> {
-    let text = fs::read_to_string(script)
-        .map_err(|error| bad(format!("cannot read the script {}: {}", shown_path(script), reason(&error))))?;
-    match text.starts_with("#!") {
-        true => Ok(text),
-        false => {
-            Err(bad(format!("the script {} does not begin with #!, as in #!/bin/sh", shown_path(script))))
-        }
-    }
 }
 
 /// Words as a shell splits them, with single and double quotes; `None`: a quote is not closed.

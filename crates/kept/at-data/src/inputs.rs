@@ -1,25 +1,28 @@
 //! Names like `/KEY/path` on their way to files that a program reads.
 
-use super::super::open::Opened;
-use super::args::Input;
-use crate::print::reason;
-use crate::{Exit, Fault};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Input, Opened, Outside};
 use eyas_catalog::Key;
-use eyas_text::{line_of, say, shown_path};
+use eyas_text::{line_of, reason, shown_path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 /// Puts copies of the inputs under their names into a folder. Gives what each one is, with its version.
-pub fn stage(opened: &Opened, inputs: &[Input], folder: &Path, explain: bool) -> Result<Vec<String>, Fault> {
+pub fn stage(
+    opened: &Opened,
+    inputs: &[Input],
+    folder: &Path,
+    explain: Option<&dyn Outside>,
+) -> Result<Vec<String>> {
     let mut from = vec![];
     for (input, key) in inputs.iter().zip(settle(opened, inputs)?) {
         let reader = opened.reader(&key)?;
         let target = folder.join(&input.name);
         let parent = target.parent().expect("it lies in the folder");
         fs::create_dir_all(parent).map_err(|error| {
-            Fault::new(
-                Exit::Other,
+            Error::new(
+                ErrorKind::Other,
                 format!("cannot make the folder {}: {}", shown_path(parent), reason(&error)),
             )
         })?;
@@ -32,13 +35,16 @@ pub fn stage(opened: &Opened, inputs: &[Input], folder: &Path, explain: bool) ->
         };
         let path = input.path.as_ref().map(|path| format!("/{path}")).unwrap_or_default();
         let text = format!("/{key}{path} as {}", input.name.display());
-        if explain {
+        if let Some(outside) = explain {
             let place = |site: &String| match reader.is_near(site) {
                 true => format!("{site} (on this machine)"),
                 false => format!("{site} (over the network)"),
             };
             let sites = sites.iter().map(place).collect::<Vec<_>>().join(", ");
-            say!("input {}: from the site {sites}, for a program on this machine", line_of(&text));
+            outside.say(&format!(
+                "input {}: from the site {sites}, for a program on this machine",
+                line_of(&text)
+            ));
         }
         from.push(text);
     }
@@ -47,7 +53,7 @@ pub fn stage(opened: &Opened, inputs: &[Input], folder: &Path, explain: bool) ->
 
 /// The version that each input is of. What the newest versions are is settled once, so that all inputs that name a label are of one
 /// version.
-pub fn settle(opened: &Opened, inputs: &[Input]) -> Result<Vec<Key>, Fault> {
+pub fn settle(opened: &Opened, inputs: &[Input]) -> Result<Vec<Key>> {
     let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
     let mut keys = vec![];
     for input in inputs {

@@ -1,12 +1,10 @@
 //! What travels between the command that waits and the job: a plan there, a report back. Both are files of one folder that only
 //! their user may read, as the plan has the keys of stores.
 
-use crate::fault::bad;
-use crate::print::reason;
-use crate::{Exit, Fault};
+use crate::error::{Error, ErrorKind, Result};
 use eyas_catalog::{CarriedFile, CarriedSite, is_plain_path};
 use eyas_data::Digest;
-use eyas_text::shown_path;
+use eyas_text::{reason, shown_path};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,13 +34,13 @@ pub struct Plan {
 impl Plan {
     /// # Errors
     /// A name in it leads out of the program's folder. A store gets plans from elsewhere.
-    pub fn check_names(&self) -> Result<(), Fault> {
+    pub fn check_names(&self) -> Result<()> {
         let outputs = self.outputs.iter().flat_map(|(name, path)| [name.as_path(), path]);
         let files = self.inputs.iter().flat_map(|input| &input.files).map(|file| Path::new(&file.path));
         let mut names = self.inputs.iter().map(|input| input.name.as_path()).chain(outputs).chain(files);
         match names.find(|name| !name.to_str().is_some_and(is_plain_path)) {
             None => Ok(()),
-            Some(name) => Err(bad(format!(
+            Some(name) => Err(Error::input(format!(
                 "the plan names {}, which leads out of the program's folder",
                 shown_path(name)
             ))),
@@ -84,7 +82,7 @@ pub struct Fetched {
 }
 
 /// Writes a file that only its user may read, and that appears whole.
-pub fn write<T: Serialize>(path: &Path, what: &T) -> Result<(), Fault> {
+pub fn write<T: Serialize>(path: &Path, what: &T) -> Result<()> {
     let part = path.with_extension("part");
     let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
     let written = written.and_then(|mut file| {
@@ -93,12 +91,13 @@ pub fn write<T: Serialize>(path: &Path, what: &T) -> Result<(), Fault> {
         fs::rename(&part, path)
     });
     written.map_err(|error| {
-        Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(path), reason(&error)))
+        Error::new(ErrorKind::Other, format!("cannot write {}: {}", shown_path(path), reason(&error)))
     })
 }
 
-pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Fault> {
-    let cannot = |why: String| Fault::new(Exit::Other, format!("cannot read {}: {why}", shown_path(path)));
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let cannot =
+        |why: String| Error::new(ErrorKind::Other, format!("cannot read {}: {why}", shown_path(path)));
     let bytes = fs::read(path).map_err(|error| cannot(reason(&error)))?;
     serde_json::from_slice(&bytes).map_err(|error| cannot(error.to_string()))
 }

@@ -6,44 +6,46 @@
 //!
 //! Source: *Remote* (`Wozniak06` §III-C.3, RCRD): remote computation on replicated data, with busy marks.
 
-use super::args::AtDataArgs;
-use super::plan::{Plan, PlannedInput, Report};
-use super::submitted::{Ran as Ended, planned};
-use super::work::Work;
-use crate::data::open::Opened;
-use crate::data::program::OnSignal;
-use crate::fault::bad;
-use crate::{Exit, Fault};
-use eyas_catalog::{CarriedFile, CarriedSite, Right, Tag};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Plan, PlannedInput, Report};
+use crate::program::OnSignal;
+use crate::submitted::{Ran as Ended, planned};
+use crate::work::Work;
+use crate::{Made, Opened, Outside, Request};
+use eyas_catalog::{CarriedFile, CarriedSite, Right};
 use eyas_keeping::nearness::{Host, Ranked, rank};
-use eyas_site::{Ran, Remote};
-use eyas_text::{say, shown};
+use eyas_site::Remote;
+use eyas_text::shown;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::Path;
 
-pub fn remote(args: &AtDataArgs, opened: &Opened, site: Option<String>, tags: &[Tag]) -> Result<Exit, Fault> {
-    if args.inputs.is_empty() {
-        return Err(bad(
+pub fn remote(
+    request: &Request,
+    opened: &Opened,
+    site: Option<String>,
+    outside: &dyn Outside,
+) -> Result<Option<Made>> {
+    if request.inputs.is_empty() {
+        return Err(Error::input(
             "--mode remote runs the program at a site that holds an input: name one with --input",
         ));
     }
-    for input in &args.inputs {
+    for input in &request.inputs {
         opened.catalog.require(&opened.caller, &input.key, Right::Execute)?;
     }
     let mut sites = BTreeMap::new();
-    let inputs = planned(args, opened, &mut sites)?;
+    let inputs = planned(request, opened, &mut sites)?;
     // A folder of this machine is not there for a program elsewhere.
     sites.retain(|_, site| site.join.is_some());
     refuse_unreachable(&inputs, &sites)?;
-    let candidates = choose(&inputs, &sites, args.explain)?;
+    let candidates = choose(&inputs, &sites, request.explain.then_some(outside))?;
 
     let work = Work::new()?;
-    let on_signal = OnSignal::listen(work.top.path.clone())?;
+    let on_signal = OnSignal::listen(outside, work.top.path.clone())?;
     let plan = Plan {
         inputs,
-        outputs: args.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
-        command: args.command.clone(),
+        outputs: request.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
+        command: request.command.clone(),
         // The store says where.
         here: Path::new("/").into(),
         gathered: Path::new("/").into(),
@@ -56,12 +58,9 @@ pub fn remote(args: &AtDataArgs, opened: &Opened, site: Option<String>, tags: &[
     for (at, store) in candidates {
         let printed = &mut |to, piece: &[u8]| {
             // Whoever reads no more of it wants the data set all the same.
-            let _ = match to {
-                Ran::ToStdout => eyas_text::printed_stdout().write_all(piece),
-                Ran::ToStderr => eyas_text::printed_stderr().write_all(piece),
-            };
+            let _ = outside.printed(to, piece);
         };
-        let report = store.run(text.clone(), &work.outputs, printed).map_err(Fault::from);
+        let report = store.run(text.clone(), &work.outputs, printed).map_err(Error::from);
         // Others may have taken the last place since it was asked for.
         if let Some(report) = on_signal.unless_ending(report)? {
             ran = Some((at, report));
@@ -69,18 +68,20 @@ pub fn remote(args: &AtDataArgs, opened: &Opened, site: Option<String>, tags: &[
         }
     }
     let Some((at, report)) = ran else {
-        return Err(bad("all sites that hold inputs run as many programs as they may: try again later"));
+        return Err(Error::input(
+            "all sites that hold inputs run as many programs as they may: try again later",
+        ));
     };
     let report: Report = serde_json::from_slice(&report).map_err(|error| {
-        Fault::new(Exit::Other, format!("the report of the site `{at}` cannot be read: {error}"))
+        Error::new(ErrorKind::Other, format!("the report of the site `{at}` cannot be read: {error}"))
     })?;
-    let site = site.or_else(|| (!args.outputs.is_empty()).then(|| at.clone()));
-    let ended = Ended { who: "the program".into(), command: &plan.command, site, tags };
-    on_signal.unless_ending(ended.take(args, opened, &work, report))
+    let site = site.or_else(|| (!request.outputs.is_empty()).then(|| at.clone()));
+    let ended = Ended { who: "the program".into(), command: &plan.command, site, outside };
+    on_signal.unless_ending(ended.take(request, opened, &work, report))
 }
 
 /// Refuses where a file has no copy at a store.
-fn refuse_unreachable(inputs: &[PlannedInput], sites: &BTreeMap<String, CarriedSite>) -> Result<(), Fault> {
+fn refuse_unreachable(inputs: &[PlannedInput], sites: &BTreeMap<String, CarriedSite>) -> Result<()> {
     for input in inputs {
         for file in &input.files {
             if !file.sites.is_empty() && !file.sites.iter().any(|site| sites.contains_key(site)) {
@@ -92,7 +93,7 @@ fn refuse_unreachable(inputs: &[PlannedInput], sites: &BTreeMap<String, CarriedS
                     folders.join(", ")
                 );
                 let hint = "`eyas data copies LABEL 2` and `eyas data repair` make a copy at a store; --mode local runs the program here";
-                return Err(bad(what).hint(hint));
+                return Err(Error::input(what).hint(hint));
             }
         }
     }
@@ -103,11 +104,11 @@ fn refuse_unreachable(inputs: &[PlannedInput], sites: &BTreeMap<String, CarriedS
 fn choose(
     inputs: &[PlannedInput],
     sites: &BTreeMap<String, CarriedSite>,
-    explain: bool,
-) -> Result<Vec<(String, Remote)>, Fault> {
+    explain: Option<&dyn Outside>,
+) -> Result<Vec<(String, Remote)>> {
     let files: Vec<&CarriedFile> = inputs.iter().flat_map(|input| &input.files).collect();
     // All at once: one that does not answer takes its time.
-    let asked: Vec<(&String, Result<_, eyas_catalog::Error>)> = std::thread::scope(|scope| {
+    let asked: Vec<(&String, eyas_catalog::Result<_>)> = std::thread::scope(|scope| {
         let ask = |site: &CarriedSite| {
             let join = site.join.clone().unwrap_or_default();
             scope.spawn(move || Remote::connect(&join).and_then(|store| Ok((store.programs()?, store))))
@@ -139,9 +140,9 @@ fn choose(
         stores.insert(name.clone(), store);
     }
     let order: Vec<Ranked> = rank(hosts, files.iter().map(|file| file.size_bytes).sum());
-    if explain {
-        order.iter().for_each(|ranked| say!("site {}: {ranked}", ranked.host.name));
-        why_not.iter().for_each(|why| say!("{why}"));
+    if let Some(outside) = explain {
+        order.iter().for_each(|ranked| outside.say(&format!("site {}: {ranked}", ranked.host.name)));
+        why_not.iter().for_each(|why| outside.say(why));
     }
     let able = order.into_iter().filter(|ranked| ranked.host.takes_programs);
     let able: Vec<_> = able.filter_map(|ranked| stores.remove_entry(&ranked.host.name)).collect();
@@ -151,7 +152,7 @@ fn choose(
             false => format!("no site that holds inputs runs the program now: {}", why_not.join("; ")),
         };
         let hint = "`eyas store --programs 2` lets a store run programs; --mode local runs this one here";
-        return Err(bad(what).hint(hint));
+        return Err(Error::input(what).hint(hint));
     }
     Ok(able)
 }

@@ -1,20 +1,17 @@
 //! What a program made, on its way into a new data set: all of it or nothing.
 
-use super::super::open::now_ms;
-use super::super::put::{label_or_new, say_put};
-use super::args::{AtDataArgs, Output};
-use super::work::Work;
-use crate::print::reason;
-use crate::{Exit, Fault};
-use eyas_catalog::{Caller, Catalog, Put, Tag};
-use eyas_text::{shown, shown_path};
+use crate::error::{Error, ErrorKind, Result};
+use crate::work::Work;
+use crate::{Made, Output, Request, label_or_new, now_ms};
+use eyas_catalog::{Caller, Catalog, Put};
+use eyas_text::{reason, shown, shown_path};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 /// Moves the outputs to where they are put from.
-pub fn gather(outputs: &[Output], work: &Work, program: &str) -> Result<(), Fault> {
+pub fn gather(outputs: &[Output], work: &Work, program: &str) -> Result<()> {
     let failed = |what: String| {
-        Fault::new(Exit::TasksFailed, format!("{} made {what}; no data set was made", shown(program)))
+        Error::new(ErrorKind::Program, format!("{} made {what}; no data set was made", shown(program)))
     };
     let kind_of =
         |output: &Output| fs::symlink_metadata(work.inside.join(&output.name)).map(|of| of.file_type());
@@ -60,45 +57,43 @@ pub fn gather(outputs: &[Output], work: &Work, program: &str) -> Result<(), Faul
     Ok(())
 }
 
-/// What a data set was made by, and where it goes.
-pub struct Made<'a> {
+/// What a data set is made by, and where it goes.
+pub struct Origin<'a> {
     pub command: &'a [String],
     pub from: &'a [String],
-    pub site: &'a str,
-    pub tags: &'a [Tag],
+    pub site: String,
 }
 
 /// Puts the outputs into the catalog as one version.
 pub fn keep(
     catalog: &Catalog,
     caller: &Caller,
-    args: &AtDataArgs,
+    request: &Request,
     work: &Work,
-    made: &Made<'_>,
-) -> Result<Exit, Fault> {
-    let holding = catalog.holding(made.site)?;
-    let label = label_or_new(args.label.as_deref())?;
+    made: Origin<'_>,
+) -> Result<Option<Made>> {
+    let holding = catalog.holding(&made.site)?;
+    let label = label_or_new(request.label.as_deref())?;
     let sources = [work.outputs.clone()];
     catalog.make_room_for(&*holding, &sources, now_ms())?;
     let what = Put {
         sources: &sources,
         is_made: true,
         label: &label,
-        copies: args.copies,
-        tags: made.tags,
+        copies: request.copies,
+        tags: &request.tags,
         now_ms: now_ms(),
     };
     let done = eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}).map_err(|error| {
         // A path is said as it would be in the data set. The program has run, so its input was right.
         let below = format!("{}/", work.outputs.display());
         let reason = error.to_string().replace(&below, "");
-        let exit = if error.is_temporary() { Exit::Other } else { Exit::TasksFailed };
-        Fault::new(exit, format!("{reason}; no data set was made"))
+        let kind = if error.is_temporary() { ErrorKind::Other } else { ErrorKind::Program };
+        Error::new(kind, format!("{reason}; no data set was made"))
     })?;
     let from = if made.from.is_empty() { String::new() } else { format!(" on {}", made.from.join(", ")) };
     let key = &done.key;
     let detail = format!("version {} by {}{from}", key.version.unwrap_or(0), made.command.join(" "));
     catalog.note(caller, key, "at-data", &detail, now_ms())?;
-    say_put(catalog, caller, &done, made.site)?;
-    Ok(Exit::Good)
+    Ok(Some(Made { done, site: made.site }))
 }

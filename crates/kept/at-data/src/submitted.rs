@@ -6,27 +6,20 @@
 //!
 //! Source: `Wozniak06` §III-C.2 (*scheduled*, SCRD) and §III-C.4 (*late*, Multiple Name Resolution).
 
-use super::args::{AtDataArgs, Mode};
-use super::inputs::settle;
-use super::outputs::{Made, keep};
-use super::plan::{self, Plan, PlannedInput, Report};
-use super::script::lines_for;
-use super::which::scheduler;
-use super::work::Work;
-use crate::data::open::{Opened, now_ms};
-use crate::data::program::OnSignal;
-use crate::fault::bad;
-use crate::print::{plural, size};
-use crate::{Exit, Fault};
-use eyas_batch::{BatchSystem, Job, Node, State, Target};
-use eyas_catalog::{CarriedFile, CarriedSite, Tag, host_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inputs::settle;
+use crate::outputs::{Origin, keep};
+use crate::plan::{self, Plan, PlannedInput, Report};
+use crate::program::OnSignal;
+use crate::work::Work;
+use crate::{Made, Mode, Opened, Outside, Request, now_ms};
+use eyas_batch::{BatchSystem, Job, Kind, Node, State, Target, host_name, nodes_on};
+use eyas_catalog::{CarriedFile, CarriedSite, host_of};
 use eyas_keeping::nearness::{Host, Ranked, rank};
-use eyas_runtime::machine::host_name;
-use eyas_text::{line_of, say, shown};
+use eyas_site::Ran as Stream;
+use eyas_text::{line_of, plural, reason, shown, shown_path, size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
-use std::net::{IpAddr, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,46 +33,46 @@ const PREFER: Duration = Duration::from_secs(5);
 const ARRIVAL: Duration = Duration::from_secs(10);
 
 pub fn submitted(
-    args: &AtDataArgs,
+    request: &Request,
     opened: &Opened,
     site: Option<String>,
-    tags: &[Tag],
-) -> Result<Exit, Fault> {
+    outside: &dyn Outside,
+) -> Result<Option<Made>> {
     let mut sites = BTreeMap::new();
-    let inputs = planned(args, opened, &mut sites)?;
-    let scheduler = scheduler(args.scheduler);
+    let inputs = planned(request, opened, &mut sites)?;
+    let scheduler = request.system.unwrap_or_else(Kind::found).system();
     let nodes = scheduler.nodes()?;
     let hosts_of: BTreeMap<String, BTreeSet<String>> =
         sites.iter().map(|(name, site)| (name.clone(), hosts_of(site, &nodes))).collect();
     let answering: BTreeSet<&str> =
         sites.keys().map(String::as_str).filter(|site| opened.catalog.holding(site).is_ok()).collect();
     let order = ranking(&inputs, &nodes, &hosts_of, &answering);
-    if args.explain {
+    if request.explain {
         for ranked in &order {
-            say!("host {}: {ranked}", ranked.host.name);
+            outside.say(&format!("host {}: {ranked}", ranked.host.name));
         }
     }
-    let mut aim = Aim::choose(args.mode, &order, &nodes, scheduler)?;
-    if aim.is_soft && scheduler.names_hosts(&args.submit_options) {
+    let mut aim = Aim::choose(request.mode, &order, &nodes, scheduler)?;
+    if aim.is_soft && scheduler.names_hosts(&request.submit_options) {
         // The user has chosen the hosts.
         aim.options.clear();
     }
 
     let hint = "the option --spool names another folder, which this machine and the hosts of the jobs share";
-    let spool = std::path::absolute(args.spool.as_deref().unwrap_or(Path::new(".")))?;
+    let spool = std::path::absolute(request.spool.as_deref().unwrap_or(Path::new(".")))?;
     let work = Work::below(&spool, hint)?;
     let job: Arc<Mutex<Option<String>>> = Arc::default();
     let cancelled = job.clone();
-    let on_signal = OnSignal::listen_and(work.top.path.clone(), move || {
+    let on_signal = OnSignal::listen_and(outside, work.top.path.clone(), move || {
         if let Some(job) = &*cancelled.lock().unwrap_or_else(PoisonError::into_inner) {
             scheduler.cancel(job);
         }
     })?;
     let plan = Plan {
         inputs,
-        outputs: args.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
-        command: command(args, &work.top.path)?,
-        here: crate::dirs::working()?,
+        outputs: request.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
+        command: command(request, &work.top.path)?,
+        here: request.here.clone(),
         gathered: work.outputs.clone(),
         sites,
         hosts_of,
@@ -90,22 +83,23 @@ pub fn submitted(
     let id = {
         // A signal waits until the job has a number by which it can be cancelled.
         let _held = on_signal.lock();
-        let script = script(args, &plan_path, scheduler.directive())?;
-        let (folder, options) = (&work.top.path, &args.submit_options);
+        let script = script(request, &plan_path, scheduler.directive())?;
+        let (folder, options) = (&work.top.path, &request.submit_options);
         let id = scheduler.submit(&Job { folder, aim: &aim.options, options, script: &script })?;
         *job.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
         id
     };
-    if args.explain {
-        say!("job {id} is submitted{}", aim.text(scheduler));
+    if request.explain {
+        outside.say(&format!("job {id} is submitted{}", aim.text(scheduler)));
     }
-    let report = on_signal.unless_ending(wait(&id, &opened.caller.name, &aim, &work.top.path, scheduler));
+    let report =
+        on_signal.unless_ending(wait(&id, &opened.caller.name, &aim, &work.top.path, scheduler, outside));
     // From here on there is no job to be cancelled.
     *job.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let report = report?;
-    bring_back(&work.top.path)?;
-    let ran = Ran { who: format!("job {id}"), command: &plan.command, site, tags };
-    on_signal.unless_ending(ran.take(args, opened, &work, report))
+    bring_back(&work.top.path, outside)?;
+    let ran = Ran { who: format!("job {id}"), command: &plan.command, site, outside };
+    on_signal.unless_ending(ran.take(request, opened, &work, report))
 }
 
 /// A program that ran elsewhere, whose outputs are here.
@@ -114,60 +108,63 @@ pub struct Ran<'a> {
     pub who: String,
     pub command: &'a [String],
     pub site: Option<String>,
-    pub tags: &'a [Tag],
+    pub outside: &'a dyn Outside,
 }
 
 impl Ran<'_> {
     /// Takes what its report says, and makes a data set of the outputs unless it failed.
     pub fn take(
         self,
-        args: &AtDataArgs,
+        request: &Request,
         opened: &Opened,
         work: &Work,
         report: Report,
-    ) -> Result<Exit, Fault> {
+    ) -> Result<Option<Made>> {
         for (site, digest) in &report.damaged {
             // A site that cannot be reached is audited when it is back.
             if let Ok(holding) = opened.catalog.holding(site) {
                 opened.catalog.doubt(&*holding, *digest, now_ms())?;
             }
         }
-        if args.explain {
-            say_report(&self.who, &report);
+        if request.explain {
+            say_report(&self.who, &report, self.outside);
         }
-        if let Some((exit, message, hint)) = report.fault {
-            let message = match message.ends_with("no data set was made") || args.outputs.is_empty() {
+        if let Some((number, message, hint)) = report.fault {
+            let message = match message.ends_with("no data set was made") || request.outputs.is_empty() {
                 true => message,
                 false => format!("{message}; no data set was made"),
             };
-            let message = match args.script {
-                Some(_) => message.replace(&self.command[0], &args.command[0]),
+            let message = match request.script {
+                Some(_) => message.replace(&self.command[0], &request.command[0]),
                 None => message,
             };
-            let fault = Fault::new(exit_of(exit), format!("{} on {}: {message}", self.who, report.host));
-            return Err(hint.into_iter().fold(fault, Fault::hint));
+            let error = Error::new(
+                ErrorKind::of_number(number),
+                format!("{} on {}: {message}", self.who, report.host),
+            );
+            return Err(hint.into_iter().fold(error, Error::hint));
         }
-        let Some(site) = self.site else { return Ok(Exit::Good) };
+        let Some(site) = self.site else { return Ok(None) };
         let from: Vec<String> = report.fetched.into_iter().map(|fetched| fetched.text).collect();
-        let made = Made { command: &args.command, from: &from, site: &site, tags: self.tags };
-        keep(&opened.catalog, &opened.caller, args, work, &made)
+        let made = Origin { command: &request.command, from: &from, site };
+        keep(&opened.catalog, &opened.caller, request, work, made)
     }
 }
 
 /// The inputs with the copies of their files.
 pub fn planned(
-    args: &AtDataArgs,
+    request: &Request,
     opened: &Opened,
     sites: &mut BTreeMap<String, CarriedSite>,
-) -> Result<Vec<PlannedInput>, Fault> {
+) -> Result<Vec<PlannedInput>> {
     let mut inputs = vec![];
-    for (input, key) in args.inputs.iter().zip(settle(opened, &args.inputs)?) {
+    for (input, key) in request.inputs.iter().zip(settle(opened, &request.inputs)?) {
         let mut files = opened.catalog.carry(&opened.caller, &key, sites)?;
         if let Some(path) = &input.path {
             files.retain(|file| file.path == *path);
             if files.is_empty() {
                 let what = format!("`{key}` has no file {}: `eyas data ls {key}` lists them", shown(path));
-                return Err(bad(what));
+                return Err(Error::input(what));
             }
         }
         let path = input.path.as_ref().map(|path| format!("/{path}")).unwrap_or_default();
@@ -179,27 +176,10 @@ pub fn planned(
 
 /// The nodes on whose host a site is. A folder is on this machine; a store is where its address says.
 fn hosts_of(site: &CarriedSite, nodes: &[Node]) -> BTreeSet<String> {
-    let mut own: Vec<String> = match &site.join {
-        None => vec![host_name()],
-        Some(_) => vec![host_of(&site.address).to_owned()],
-    };
-    if let Some((short, _)) = own[0].split_once('.')
-        && own[0].parse::<IpAddr>().is_err()
-    {
-        own.push(short.to_owned());
+    match &site.join {
+        None => nodes_on(&host_name(), nodes),
+        Some(_) => nodes_on(host_of(&site.address), nodes),
     }
-    let is_named = |node: &&Node| node.names.iter().any(|name| own.contains(name));
-    let named: BTreeSet<String> = nodes.iter().filter(is_named).map(|node| node.name.clone()).collect();
-    if !named.is_empty() {
-        return named;
-    }
-    let addresses = |name: &str| -> BTreeSet<IpAddr> {
-        let found = (name, 0).to_socket_addrs().into_iter().flatten();
-        found.map(|address| address.ip()).collect()
-    };
-    let wanted = addresses(&own[0]);
-    let is_there = |node: &&Node| node.names.iter().any(|name| !addresses(name).is_disjoint(&wanted));
-    nodes.iter().filter(is_there).map(|node| node.name.clone()).collect()
 }
 
 /// The nodes in order of preference.
@@ -235,14 +215,9 @@ struct Aim {
 }
 
 impl Aim {
-    fn choose(
-        mode: Mode,
-        order: &[Ranked],
-        nodes: &[Node],
-        scheduler: &dyn BatchSystem,
-    ) -> Result<Aim, Fault> {
+    fn choose(mode: Mode, order: &[Ranked], nodes: &[Node], scheduler: &dyn BatchSystem) -> Result<Aim> {
         let system = scheduler.name();
-        let best = order.first().ok_or_else(|| bad(format!("{system} has no nodes")))?;
+        let best = order.first().ok_or_else(|| Error::input(format!("{system} has no nodes")))?;
         let is_soft = mode == Mode::Late;
         let is_aimed = |ranked: &&Ranked| match is_soft {
             true => ranked.host.takes_programs && ranked.moved_bytes == best.moved_bytes,
@@ -255,7 +230,8 @@ impl Aim {
                 "no host of {system} holds all inputs and takes jobs now; the nearest is {}, which {best}",
                 best.host.name
             );
-            return Err(bad(what).hint("--mode late runs the job near its inputs, and moves what is missing"));
+            return Err(Error::input(what)
+                .hint("--mode late runs the job near its inputs, and moves what is missing"));
         }
         let settled_for = hosts.first().filter(|_| !is_soft).cloned();
         let options = scheduler.aim(&Target { hosts: &hosts, all: nodes, is_soft });
@@ -272,24 +248,31 @@ impl Aim {
 }
 
 /// The command as the job runs it. A batch script travels with the job.
-fn command(args: &AtDataArgs, top: &Path) -> Result<Vec<String>, Fault> {
-    let Some(script) = &args.script else { return Ok(args.command.clone()) };
+fn command(request: &Request, top: &Path) -> Result<Vec<String>> {
+    let Some(script) = &request.script else { return Ok(request.command.clone()) };
     let copy = top.join("script");
     fs::copy(script, &copy)?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o700))?;
     Ok(vec![copy.display().to_string()])
 }
 
-fn script(args: &AtDataArgs, plan: &Path, directive: &str) -> Result<String, Fault> {
+fn script(request: &Request, plan: &Path, directive: &str) -> Result<String> {
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
-    let lines = args.script.as_deref().map(|path| lines_for(directive, path)).transpose()?;
+    let lines = request.script.as_deref().map(|path| lines_for(directive, path)).transpose()?;
     let lines = lines.unwrap_or_default();
     let program = std::env::current_exe()?;
     Ok(format!("#!/bin/sh\n{lines}exec {} at-data-job {}\n", quoted(&program), quoted(plan)))
 }
 
 /// Waits until the job has ended, and gives its report.
-fn wait(id: &str, user: &str, aim: &Aim, top: &Path, scheduler: &dyn BatchSystem) -> Result<Report, Fault> {
+fn wait(
+    id: &str,
+    user: &str,
+    aim: &Aim,
+    top: &Path,
+    scheduler: &dyn BatchSystem,
+    outside: &dyn Outside,
+) -> Result<Report> {
     let (submitted, system) = (Instant::now(), scheduler.name());
     let (mut is_released, mut is_silent) = (!aim.is_soft || aim.options.is_empty(), false);
     let ended = loop {
@@ -301,12 +284,13 @@ fn wait(id: &str, user: &str, aim: &Aim, top: &Path, scheduler: &dyn BatchSystem
             Ok(state @ (State::Ended | State::Failed(_) | State::Gone)) => break state,
             Ok(_) if is_silent => {
                 is_silent = false;
-                say!("{system} answers again");
+                outside.say(&format!("{system} answers again"));
             }
             Ok(_) => {}
             Err(error) if !is_silent => {
                 is_silent = true;
-                say!("{system} does not answer, and job {id} is waited for: {}", error.message);
+                outside
+                    .say(&format!("{system} does not answer, and job {id} is waited for: {}", error.message));
             }
             Err(_) => {}
         }
@@ -322,7 +306,7 @@ fn wait(id: &str, user: &str, aim: &Aim, top: &Path, scheduler: &dyn BatchSystem
         return plan::read(&path);
     }
     // What the job has said is the best that there is to find out why.
-    bring_back(top)?;
+    bring_back(top, outside)?;
     let how = match ended {
         State::Failed(how) => {
             // It may still be in the queue.
@@ -332,32 +316,48 @@ fn wait(id: &str, user: &str, aim: &Aim, top: &Path, scheduler: &dyn BatchSystem
         State::Gone => format!("is not known to {system} any more"),
         _ => "ended".to_owned(),
     };
-    Err(Fault::new(Exit::TasksFailed, format!("job {id} {how} and left no report; no data set was made")))
+    Err(Error::new(ErrorKind::Program, format!("job {id} {how} and left no report; no data set was made")))
 }
 
 /// Prints what the job has printed.
-fn bring_back(top: &Path) -> Result<(), Fault> {
+fn bring_back(top: &Path, outside: &dyn Outside) -> Result<()> {
     let printed = |name: &str| fs::read(top.join(name)).unwrap_or_default();
     // What a program prints is its own, as where it has the streams of this command.
-    eyas_text::printed_stdout().write_all(&printed("stdout"))?;
-    eyas_text::printed_stderr().write_all(&printed("stderr"))?;
+    outside.printed(Stream::ToStdout, &printed("stdout"))?;
+    outside.printed(Stream::ToStderr, &printed("stderr"))?;
     Ok(())
 }
 
-fn say_report(who: &str, report: &Report) {
-    say!("{who} ran on {}", report.host);
+fn say_report(who: &str, report: &Report, outside: &dyn Outside) {
+    outside.say(&format!("{who} ran on {}", report.host));
     for fetched in &report.fetched {
         let sites = fetched.sites.iter().cloned().collect::<Vec<_>>().join(", ");
         let n_sites = plural(fetched.sites.len() as u64, "site");
         let text = line_of(&fetched.text);
         let (near, far) = (size(fetched.near_bytes), size(fetched.far_bytes));
-        say!("input {text}: {near} from this host, {far} over the network, from {n_sites}: {sites}");
+        outside.say(&format!(
+            "input {text}: {near} from this host, {far} over the network, from {n_sites}: {sites}"
+        ));
     }
 }
 
-fn exit_of(number: i32) -> Exit {
-    [Exit::BadInput, Exit::Cluster, Exit::Other, Exit::Interrupted]
-        .into_iter()
-        .find(|exit| i32::from(exit.code()) == number)
-        .unwrap_or(Exit::TasksFailed)
+/// The lines of a script that are for a batch system, which begin with `directive`.
+fn lines_for(directive: &str, script: &Path) -> Result<String> {
+    let text = read_script(script)?;
+    let lines = text.lines().filter(|line| line.starts_with(directive));
+    Ok(lines.map(|line| format!("{line}\n")).collect())
+}
+
+/// The text of a batch script. Errors: it cannot be read, or is none.
+pub fn read_script(script: &Path) -> Result<String> {
+    let text = fs::read_to_string(script).map_err(|error| {
+        Error::input(format!("cannot read the script {}: {}", shown_path(script), reason(&error)))
+    })?;
+    match text.starts_with("#!") {
+        true => Ok(text),
+        false => Err(Error::input(format!(
+            "the script {} does not begin with #!, as in #!/bin/sh",
+            shown_path(script)
+        ))),
+    }
 }

@@ -3,77 +3,69 @@
 //! Source: *Late Resolution* (`Wozniak06` §III-C.4): "determine the host this task is occupying; locate all required files, and prefer
 //! locations that are on this host".
 
-use super::args::Output;
-use super::outputs::gather;
-use super::plan::{self, Fetched, Plan, PlannedInput, Report};
-use super::work::Work;
-use crate::data::program::{OnSignal, run_from};
-use crate::print::reason;
-use crate::{Exit, Fault};
-use clap::Args;
-use eyas_batch::{Kind, env};
+use crate::error::{Error, ErrorKind, Result};
+use crate::outputs::gather;
+use crate::plan::{self, Fetched, Plan, PlannedInput, Report};
+use crate::program::{OnSignal, run};
+use crate::work::Work;
+use crate::{Output, Outside};
+use eyas_batch::{Kind, env, host_name};
 use eyas_catalog::{CarriedFile, CarriedSite, Fetcher};
 use eyas_data::Digest;
-use eyas_runtime::machine::host_name;
-use eyas_text::{shown, shown_path};
+use eyas_text::{reason, shown, shown_path};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-#[derive(Args)]
-pub struct AtDataJobArgs {
-    /// The plan that `eyas at-data` wrote
-    #[arg(value_name = "PLAN")]
-    plan: PathBuf,
-    /// The site of the store that runs this
-    #[arg(long, value_name = "SITE", requires = "folder")]
-    site: Option<String>,
-    /// The folder of that store, whose objects are read where they are
-    #[arg(long, value_name = "DIR", requires = "site")]
-    objects: Option<PathBuf>,
-    /// The folder in which the program works; what it makes goes into `outputs` there
-    #[arg(long, value_name = "DIR", requires = "site")]
-    folder: Option<PathBuf>,
+/// What a job is given.
+pub struct Job<'a> {
+    /// The plan that `eyas at-data` wrote.
+    pub plan: &'a Path,
+    /// The site of the store that runs this.
+    pub site: Option<&'a str>,
+    /// The folder of that store, whose objects are read where they are.
+    pub objects: Option<&'a Path>,
+    /// The folder in which the program works; what it makes goes into `outputs` there.
+    pub folder: Option<&'a Path>,
 }
 
-/// Does what the plan says, and writes a report beside it.
-pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
-    let mut plan: Plan = plan::read(&args.plan)?;
-    let host = match &args.site {
-        Some(site) => site.clone(),
+/// Does what the plan says, and writes a report beside it. Gives whether the program ended well and made what it should.
+pub fn carry_out(job: &Job<'_>, outside: &dyn Outside) -> Result<bool> {
+    let mut plan: Plan = plan::read(job.plan)?;
+    let host = match job.site {
+        Some(site) => site.to_owned(),
         // The name that the batch system has for this host.
         None => Kind::of_job(&env).system().node_here(&env).unwrap_or_else(host_name),
     };
-    if let Some(folder) = &args.folder {
-        (plan.gathered, plan.here) = (folder.join("outputs"), folder.clone());
+    if let Some(folder) = job.folder {
+        (plan.gathered, plan.here) = (folder.join("outputs"), folder.to_owned());
     }
-    if let (Some(site), Some(objects)) = (&args.site, &args.objects) {
+    if let (Some(site), Some(objects)) = (job.site, job.objects) {
         let own = CarriedSite { address: objects.display().to_string(), join: None };
-        plan.sites.insert(site.clone(), own);
+        plan.sites.insert(site.to_owned(), own);
     }
     let mut report = Report { host, fetched: vec![], damaged: vec![], fault: None };
-    let done = plan.check_names().and_then(|()| carry_out(&plan, args.folder.as_deref(), &mut report));
-    report.fault = done.err().map(|fault| (fault.exit.code().into(), fault.message, fault.hint));
-    let ended = if report.fault.is_some() { Exit::TasksFailed } else { Exit::Good };
-    plan::write(&args.plan.with_file_name("report.json"), &report)?;
-    Ok(ended)
+    let done = plan.check_names().and_then(|()| follow(&plan, job.folder, &mut report, outside));
+    report.fault = done.err().map(|error| (error.kind.number(), error.message, error.hint));
+    plan::write(&job.plan.with_file_name("report.json"), &report)?;
+    Ok(report.fault.is_none())
 }
 
-fn carry_out(plan: &Plan, folder: Option<&Path>, report: &mut Report) -> Result<(), Fault> {
+fn follow(plan: &Plan, folder: Option<&Path>, report: &mut Report, outside: &dyn Outside) -> Result<()> {
     let folder = match folder.map_or_else(std::env::temp_dir, Path::to_owned) {
         folder if folder.is_dir() => folder,
         // The variable came from another machine.
         _ => PathBuf::from("/tmp"),
     };
     let work = Work::below(&folder, "the variable TMPDIR of the job names a folder on its host")?;
-    let on_signal = OnSignal::listen(work.top.path.clone())?;
+    let on_signal = OnSignal::listen(outside, work.top.path.clone())?;
     on_signal.unless_ending(stage(plan, &work.inside, report))?;
-    let status = on_signal.unless_ending(run_from(&plan.command, &plan.here, &work.inside, &on_signal))?;
+    let status = on_signal.unless_ending(run(&plan.command, &plan.here, &work.inside, &on_signal))?;
     let program = &plan.command[0];
     if !status.success() {
-        return Err(Fault::new(
-            Exit::TasksFailed,
+        return Err(Error::new(
+            ErrorKind::Program,
             format!("{} ended with {}", shown(program), status.text()),
         ));
     }
@@ -81,8 +73,8 @@ fn carry_out(plan: &Plan, folder: Option<&Path>, report: &mut Report) -> Result<
         plan.outputs.iter().map(|(name, path)| Output { name: name.clone(), path: path.clone() }).collect();
     on_signal.unless_ending(gather(&outputs, &work, program))?;
     let copied = copy_tree(&work.outputs, &plan.gathered).map_err(|error| {
-        Fault::new(
-            Exit::Other,
+        Error::new(
+            ErrorKind::Other,
             format!("cannot copy the outputs to {}: {}", shown_path(&plan.gathered), reason(&error)),
         )
     });
@@ -90,7 +82,7 @@ fn carry_out(plan: &Plan, folder: Option<&Path>, report: &mut Report) -> Result<
 }
 
 /// Copies the inputs to where the program finds them.
-fn stage(plan: &Plan, folder: &Path, report: &mut Report) -> Result<(), Fault> {
+fn stage(plan: &Plan, folder: &Path, report: &mut Report) -> Result<()> {
     let mut fetcher = Fetcher::new(&eyas_site::Stores, &plan.sites);
     for input in &plan.inputs {
         let mut fetched =
@@ -141,9 +133,12 @@ fn is_on(plan: &Plan, site: &str, host: &str) -> bool {
     plan.hosts_of.get(site).is_some_and(|hosts| hosts.contains(host))
 }
 
-fn make_folder(path: &Path) -> Result<(), Fault> {
+fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|error| {
-        Fault::new(Exit::Other, format!("cannot make the folder {}: {}", shown_path(path), reason(&error)))
+        Error::new(
+            ErrorKind::Other,
+            format!("cannot make the folder {}: {}", shown_path(path), reason(&error)),
+        )
     })
 }
 

@@ -1,13 +1,10 @@
 //! A program that is run for the user, with the standard streams of the command; and a folder that vanishes with the command.
 
-use crate::fault::bad;
-use crate::print::reason;
-use crate::runtimes::client_runtime;
-use crate::signals::AskedToEnd;
-use crate::{Exit, Fault};
+use crate::Outside;
+use crate::error::{Error, ErrorKind, Result};
+use eyas_batch::host_name;
 use eyas_catalog::{has_ended, writer_mark};
-use eyas_runtime::machine::host_name;
-use eyas_text::{say, shown, shown_path};
+use eyas_text::{reason, say, shown, shown_path};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -35,7 +32,7 @@ pub struct Temporary {
 
 impl Temporary {
     /// `verb` is the command's, for its name.
-    pub fn new(verb: &str) -> Result<Temporary, Fault> {
+    pub fn new(verb: &str) -> Result<Temporary> {
         let folder = std::env::temp_dir();
         let hint = "the variable TMPDIR names another folder for temporary files";
         let made = Temporary::below(&folder, verb, hint)?;
@@ -44,13 +41,13 @@ impl Temporary {
     }
 
     /// The same in another folder; `hint` says how a user chooses that one.
-    pub fn below(folder: &Path, verb: &str, hint: &str) -> Result<Temporary, Fault> {
+    pub fn below(folder: &Path, verb: &str, hint: &str) -> Result<Temporary> {
         let random = u32::from_ne_bytes(eyas_data::random_bytes()?);
         let path = folder.join(name_of(verb, &writer_mark(), random));
-        make(&path).map_err(|fault| fault.hint(hint))?;
+        make(&path).map_err(|error| error.hint(hint))?;
         let lock = lock(&path).map_err(|error| {
             let _ = eyas_runner::sandbox::remove_tree(&path);
-            Fault::new(Exit::Other, format!("cannot write to {}: {}", shown_path(&path), reason(&error)))
+            Error::new(ErrorKind::Other, format!("cannot write to {}: {}", shown_path(&path), reason(&error)))
                 .hint(hint)
         })?;
         Ok(Temporary { path, _lock: lock })
@@ -64,7 +61,7 @@ impl Temporary {
     }
 
     /// A new folder in it.
-    pub fn folder(&self, name: &str) -> Result<PathBuf, Fault> {
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         make(&path).map(|()| path)
     }
@@ -123,9 +120,12 @@ fn remove_orphans(folder: &Path, verb: &str) {
     }
 }
 
-fn make(path: &Path) -> Result<(), Fault> {
+fn make(path: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path).map_err(|error| {
-        Fault::new(Exit::Other, format!("cannot make the folder {}: {}", shown_path(path), reason(&error)))
+        Error::new(
+            ErrorKind::Other,
+            format!("cannot make the folder {}: {}", shown_path(path), reason(&error)),
+        )
     })
 }
 
@@ -144,30 +144,29 @@ pub struct Running {
 }
 
 impl OnSignal {
-    pub fn listen(top: PathBuf) -> Result<OnSignal, Fault> {
-        OnSignal::listen_and(top, || {})
+    pub fn listen(outside: &dyn Outside, top: PathBuf) -> Result<OnSignal> {
+        OnSignal::listen_and(outside, top, || {})
     }
 
     /// The same; `leave` does what else is to be done when this command ends, before `top` is removed.
-    pub fn listen_and(top: PathBuf, leave: impl Fn() + Send + 'static) -> Result<OnSignal, Fault> {
+    pub fn listen_and(
+        outside: &dyn Outside,
+        top: PathBuf,
+        leave: impl Fn() + Send + 'static,
+    ) -> Result<OnSignal> {
         let running = Arc::new(Mutex::new(Running::default()));
         let shared = running.clone();
-        let runtime = client_runtime();
-        let mut asked_to_end = {
-            let _guard = runtime.enter();
-            AskedToEnd::listen_to_all()?
-        };
+        let mut asked_to_end = outside.listen()?;
         std::thread::spawn(move || {
             loop {
-                runtime.block_on(asked_to_end.next());
+                asked_to_end.next();
                 let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(pid) = running.pid else {
                     if !running.is_whole {
                         leave();
                         remove_in_use(&top);
                     }
-                    say!("interrupted");
-                    std::process::exit(Exit::Interrupted.code().into());
+                    asked_to_end.end();
                 };
                 running.asked.get_or_insert_with(Instant::now);
                 // SAFETY: a plain call; nobody has waited for the process yet, so the number is still its own.
@@ -183,7 +182,7 @@ impl OnSignal {
 
     /// The same result. An error may only be that the folder is being removed because of a signal; then the lock is held until
     /// this process is gone, so that it ends as interrupted.
-    pub fn unless_ending<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+    pub fn unless_ending<T, E>(&self, result: std::result::Result<T, E>) -> std::result::Result<T, E> {
         result.inspect_err(|_| drop(self.lock()))
     }
 
@@ -198,8 +197,12 @@ pub struct Unfinished(OnSignal);
 
 impl Unfinished {
     /// The file or folder at `path` is unfinished, and what `remove` takes away.
-    pub fn new(path: PathBuf, remove: impl Fn() + Send + 'static) -> Result<Unfinished, Fault> {
-        OnSignal::listen_and(path, remove).map(Unfinished)
+    pub fn new(
+        outside: &dyn Outside,
+        path: PathBuf,
+        remove: impl Fn() + Send + 'static,
+    ) -> Result<Unfinished> {
+        OnSignal::listen_and(outside, path, remove).map(Unfinished)
     }
 }
 
@@ -247,18 +250,9 @@ impl Ended {
     }
 }
 
-/// Runs a program in a folder, with the standard streams of this command. Processes that it leaves behind are ended.
-pub fn run(command: &[String], folder: &Path, on_signal: &OnSignal) -> Result<Ended, Fault> {
-    run_from(command, &crate::dirs::working()?, folder, on_signal)
-}
-
-/// The same. A program that is named by a path is looked for from `here`.
-pub fn run_from(
-    command: &[String],
-    here: &Path,
-    folder: &Path,
-    on_signal: &OnSignal,
-) -> Result<Ended, Fault> {
+/// Runs a program in a folder, with the standard streams of this command. Processes that it leaves behind are ended. A program that is
+/// named by a path is looked for from `here`.
+pub fn run(command: &[String], here: &Path, folder: &Path, on_signal: &OnSignal) -> Result<Ended> {
     run_beginning(command, here, folder, on_signal, || Ok(()))
 }
 
@@ -269,8 +263,8 @@ pub fn run_beginning(
     folder: &Path,
     on_signal: &OnSignal,
     begin: impl Fn() -> std::io::Result<()> + Send + Sync + 'static,
-) -> Result<Ended, Fault> {
-    let (program, arguments) = command.split_first().expect("clap asks for one word");
+) -> Result<Ended> {
+    let (program, arguments) = command.split_first().expect("a command has a first word");
     // A program that is named by a path from here is meant, also where it runs in another folder.
     let path = match program.contains('/') && !folder.join(program).exists() {
         true => here.join(program),
@@ -290,15 +284,15 @@ pub fn run_beginning(
         });
     }
     let mut child = command.spawn().map_err(|error| {
-        let fault = bad(format!("cannot run {}: {}", shown(program), reason(&error)));
+        let refused = Error::input(format!("cannot run {}: {}", shown(program), reason(&error)));
         match error.kind() {
             std::io::ErrorKind::NotFound => {
-                fault.hint("name a program that is on the PATH, or a path with a slash")
+                refused.hint("name a program that is on the PATH, or a path with a slash")
             }
             std::io::ErrorKind::ResourceBusy => {
-                fault.hint("somebody else answers calls of this process, as within `eyas access --by seccomp`: --by fuse")
+                refused.hint("somebody else answers calls of this process, as within `eyas access --by seccomp`: --by fuse")
             }
-            _ => fault,
+            _ => refused,
         }
     })?;
     running.pid = Some(child.id());
@@ -322,7 +316,7 @@ pub fn run_beginning(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::*;
 
     #[test]
     fn what_a_command_left_that_was_killed_before_it_had_a_lock_is_removed() {

@@ -1,7 +1,7 @@
 //! The folders of a program: it works in one, and its outputs wait in the other.
 
-use crate::Fault;
-use crate::data::program::Temporary;
+use crate::error::Result;
+use crate::program::Temporary;
 use std::path::{Path, PathBuf};
 
 /// The program works in `inside`, and outputs wait in `outputs`.
@@ -13,16 +13,16 @@ pub struct Work {
 
 impl Work {
     /// Makes the folders below the folder for temporary files that `$TMPDIR` names.
-    pub fn new() -> Result<Work, Fault> {
+    pub fn new() -> Result<Work> {
         Work::of(Temporary::new("at-data")?)
     }
 
     /// Makes the folders below another one; `hint` says how a user chooses that one.
-    pub fn below(folder: &Path, hint: &str) -> Result<Work, Fault> {
+    pub fn below(folder: &Path, hint: &str) -> Result<Work> {
         Work::of(Temporary::below(folder, "at-data", hint)?)
     }
 
-    fn of(top: Temporary) -> Result<Work, Fault> {
+    fn of(top: Temporary) -> Result<Work> {
         Ok(Work { inside: top.folder("work")?, outputs: top.folder("outputs")?, top })
     }
 }
