@@ -8,6 +8,7 @@ mod access;
 mod at_data;
 mod dead;
 mod home;
+mod hosts;
 mod hub;
 mod keep;
 mod look;
@@ -54,6 +55,8 @@ enum DataVerb {
     Show(look::KeyArgs),
     /// Where the copies of a data set are
     Where(look::KeyArgs),
+    /// The hosts that hold data sets, as a batch system wants them: for schedulers that eyas does not drive
+    Hosts(hosts::HostsArgs),
     /// What was done with a data set, by whom and when
     History(look::KeyArgs),
     /// Copy a data set, or one file of it, to here
@@ -95,6 +98,7 @@ pub fn data(args: DataArgs) -> Result<Exit, Fault> {
         DataVerb::Ls(args) => look::ls(db, &args),
         DataVerb::Show(args) => look::show(db, &args),
         DataVerb::Where(args) => look::whereabouts(db, &args),
+        DataVerb::Hosts(args) => hosts::hosts(db, &args),
         DataVerb::History(args) => look::history(db, &args),
         DataVerb::Get(args) => put::get(db, &args),
         DataVerb::Tag(args) => put::tag(db, &args),
