@@ -28,25 +28,34 @@ def sites(data: Run, start: Start, tmp_path: Path) -> list[Store]:
 
 def machine(name: str, address: str) -> classad2.ClassAd:
     """A machine as HTCondor's collector has it."""
-    return classad2.ClassAd({"Machine": name, "MyAddress": f"<{address}:9618?alias={name}>", "Requirements": True})
+    return classad2.ClassAd(
+        {"Machine": name, "MyAddress": f"<{address}:9618?alias={name}>", "Requirements": True}
+    )
 
 
 def job(text: str) -> classad2.ClassAd:
     """A job as HTCondor's own library makes it of a submit file."""
     submit = htcondor2.Submit(f"executable = /bin/true\n{text}")
     ad = classad2.ClassAd()
-    ad["Requirements"], ad["Rank"] = classad2.ExprTree(submit["requirements"]), classad2.ExprTree(submit["rank"])
+    ad["Requirements"], ad["Rank"] = (
+        classad2.ExprTree(submit["requirements"]),
+        classad2.ExprTree(submit["rank"]),
+    )
     return ad
 
 
-NEAR, HALF, FAR = machine("n2.x.org", "127.0.0.2"), machine("n3.x.org", "127.0.0.3"), machine("n4", "127.0.0.22")
+NEAR, HALF, FAR = (
+    machine("n2.x.org", "127.0.0.2"),
+    machine("n3.x.org", "127.0.0.3"),
+    machine("n4", "127.0.0.22"),
+)
 
 
 @pytest.mark.usefixtures("sites")
 def test_htcondor_takes_the_hosts_with_most(data: Run) -> None:
     ad = job(data("hosts", "set", "half", "--format", "condor").stdout)
     assert [ad.symmetricMatch(of) for of in (NEAR, HALF, FAR)] == [True, False, False]
-    assert [ad["Rank"].eval(target=of) for of in (NEAR, HALF, FAR)] == [300, 200, 0]
+    assert [ad["Rank"].eval(scope=ad, target=of) for of in (NEAR, HALF, FAR)] == [300, 200, 0]
     line = data("hosts", "half", "--format", "dagman", "--job", "A").stdout
     assert line.startswith('VARS A eyas_hosts="') and '\\"^<[[]?127[.]0[.]0[.]' in line
 

@@ -20,7 +20,8 @@ pub fn names_of_host(name: &str) -> Vec<String> {
     names.extend(short_of(&host));
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let found = (host.as_str(), 0).to_socket_addrs().into_iter().flatten().map(|at| at.ip());
-    let own = own_v4(&read("/proc/net/fib_trie")).chain(own_v6(&read("/proc/net/if_inet6")));
+    let (routes, list) = (read("/proc/net/fib_trie"), read("/proc/net/if_inet6"));
+    let own = own_v4(&routes).chain(own_v6(&list));
     let all: Vec<IpAddr> = found.chain(own).collect();
     let is_of_all = |address: &IpAddr| match address {
         IpAddr::V4(v4) => v4.is_loopback(),

@@ -214,7 +214,8 @@ fn is_machine(host: &str) -> String {
 
 /// Prints the line of a batch script that aims a job at the nodes that hold most.
 fn aimed(asked: &Asked, system: &dyn BatchSystem) -> Result<(), Fault> {
-    let nodes: Vec<Node> = system.nodes()?;
+    let no_answer = |error: eyas_batch::Error| Fault::new(Exit::Other, error.message);
+    let nodes: Vec<Node> = system.nodes().map_err(no_answer)?;
     let all = asked.ranked(&|host| nodes_on(host, &nodes));
     if all.is_empty() {
         return Err(bad(format!("no host with a copy is a node of {}", system.name())));
