@@ -362,3 +362,27 @@ def test_a_page_that_is_not_true_is_found(
     )
     assert (done.returncode == 0) == (why is None), done.stdout + done.stderr
     assert why is None or why in done.stderr
+
+
+def test_the_terms_of_the_papers_are_commands_that_there_are() -> None:
+    """Each command of the page has a page in the reference, or a heading on one, and so has each of its options."""
+    text = (ROOT / "docs" / "reference" / "terms-of-the-papers.md").read_text(encoding="utf-8")
+    reference = ROOT / "docs" / "reference"
+    pages_of = {path.stem: path.read_text(encoding="utf-8") for path in (reference / "cli").glob("*.md")}
+    lab = (reference / "lab.md").read_text(encoding="utf-8")
+    options = set(re.findall(r"--[a-z][a-z-]+", "\n".join([*pages_of.values(), lab])))
+    missing = []
+    for words in re.findall(r"`((?:eyas(?:-lab)? |--)[^`]+)`", text):
+        program, *rest = words.split(" -- ")[0].split()
+        names = [word for word in rest if re.fullmatch(r"[a-z][a-z-]+", word)]
+        if program == "eyas-lab":
+            found = f"eyas-lab {names[0]}" in lab
+        elif program == "eyas":
+            page = pages_of.get(names[0], "")
+            inner = re.findall(r"^##+ eyas [a-z-]+ ([a-z-]+)$", page, re.MULTILINE)
+            found = bool(page) and (not inner or len(names) == 1 or names[1] in inner)
+        else:
+            found = True
+        if not found or not set(re.findall(r"--[a-z][a-z-]+", words.split(" -- ")[0])) <= options:
+            missing.append(words)
+    assert not missing
