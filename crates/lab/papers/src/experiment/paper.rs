@@ -140,10 +140,8 @@ pub fn mi() -> Vec<Experiment> {
             gcc,
             2000,
             &[
-                said(
-                    "§5.1.1",
-                    &[(MakespanS, 1436.0), (Efficiency, 0.985), (LocalShare, 0.98), (QueueMax, 7e3)],
-                ),
+                // "cache hit rates approaching 98%" are not said to be local hits.
+                said("§5.1.1", &[(MakespanS, 1436.0), (Efficiency, 0.985), (QueueMax, 7e3)]),
                 said("§5.1.5", &[(CpuHours, 24.0), (Speedup, 3.5), (PerformanceIndex, 0.7)]),
             ],
         ),
