@@ -45,6 +45,7 @@ def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
         ([ruff, "check", "--quiet", "--target-version", "py39", "python/src"], {}),
         ([typos, *(["--write-changes"] if fix else [])], {}),
         ([sys.executable, "scripts/crates.py", *([] if fix else ["--check"])], {}),
+        ([sys.executable, "scripts/sources.py"], {}),
     ]
     shared = [f"tests/{folder}" for folder in ("lib", "data", "homes", "nodes", "weather")]
     for group in mypy_groups():

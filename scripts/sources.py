@@ -1,6 +1,6 @@
 """Whether the numbers in the text of the results' pages are those of their tables, and whether the pages are older than what decides.
 
-    .venv/bin/python scripts/sources.py [--stamp PAGE COMMIT] [--missing]
+    .venv/bin/python scripts/sources.py [--stamp PAGE COMMIT]
 
 In: docs/results.md and docs/results/*.md, docs/results/sources.toml, docs/decisions/. Out: a line for each fault; status 1 with any.
 
@@ -9,17 +9,20 @@ Every other number is in sources.toml, with where it is from; the check reads wh
 
     paper: Raicu09 §6.5          what the paper says, or the slides; the place is for readers
     file: results.json a/b/c     a number of this file of JSON, at this path; it is looked up, rounded as the text has it
-    computed: 1 - 1440 / 1658    of numbers that stand in a table of the section or in another entry; it is computed
+    computed: 1 - 1440 / 1658    of numbers that stand in a table of the page or in an entry; it is computed
     setting: PATH                what was chosen, in this file of the tree, which has to exist
+    written: REASON              the program that writes the page puts it into a sentence
     unfiled: REASON              measured, and in no file: the exceptions
 
 An entry that no text needs is a fault. Numbers in code, references (§5.1, figure 7, decision 0013) and dates are not looked at, nor are
 numbers in words.
 
-A page whose programs decide what its numbers are names subjects of docs/decisions/README.md. `--stamp PAGE COMMIT` notes what each
-decision of them said at the commit of the program that wrote the page. The page is too old when such a decision says something else
-now, or is new; then it is written again and stamped, or its line under `unchanged` says why the numbers stand. What a decision says is
-its part "Decision", without the paths of files.
+A page depends on the decisions that it links to, on those that link to it, and on those that sources.toml names under `depends`.
+`--stamp PAGE COMMIT` notes what each of them said at the commit of the program that wrote the page. The page is too old when such a
+decision says something else now, or is new; then it is written again and stamped, or its line under `unchanged` says why the numbers
+stand. What a decision says is its part "Decision", without code. docs/results.md names the commit of each page.
+
+What it cannot see: a number that stands in the section's tables by chance, and a decision that nobody has linked or named.
 """
 
 from __future__ import annotations
@@ -44,15 +47,18 @@ SOURCES = RESULTS / "sources.toml"
 DECISIONS = Path("docs/decisions")
 KEYS = ("Raicu09", "Raicu10s", "Zhang12", "Miceli10", "Wozniak06")
 
-UNIT = r"(?:%|s|ms|µs|min|h|B|KB|kB|MB|GB|TB|KiB|MiB|GiB|TiB|[Gg]b/s|Gbit/s|Mbit/s|MB/s|GB/s|tasks/s|×)(?![\w/])"
+UNIT = r"(?:%|s|ms|µs|min|h|B|KB|kB|MB|GB|TB|KiB|MiB|GiB|TiB|[Gg]b/s|Gbit/s|Mbit/s|MB/s|GB/s|tasks/s|\u00d7)(?![\w/])"
 NUMBER = re.compile(
     rf"(?<![\w.,/])(?P<number>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e-?\d+)?)"
     rf"(?P<unit>[ \u00a0]?{UNIT})?(?![\w/]|-\d|[.,]\d)"
 )
 # In "77 to 78 %" and "35, 27 and 6 %" each number has the unit of the last one.
-SHARED = re.compile(rf"(?:,| to| and| or|;) (?=\d)(?:[\d.,]+(?:,| to| and| or) )*[\d.,]+(?P<unit>[ \u00a0]?{UNIT})")
-WORDS = "§§?|[Ff]igures?|figs?\\.|[Tt]ables?|[Ee]quations?|[Dd]ecisions?|[Ss]eeds?|Slurm|HDFS|Debian|Linux|PostgreSQL|SQLite|Java|Issue"
-REFERENCE = re.compile(rf"\b(?:{WORDS})[ \u00a0]?[\dIVX][\w.-]*(?:(?:,| to| and|, and) (?:§ ?)?\d[\w.-]*)*|§§?[ ]?[\w.-]+(?:(?:,| to| and) §?[\dIVX][\w.-]*)*")
+SHARED = re.compile(rf"(?:, [\d.,]*\d)*,? (?:to|and|or) [\d.,]*\d(?P<unit>[ \u00a0]?{UNIT})")
+# What a number behind it only names: "figures 36 to 40", "§5.1.6", "decision 0013", "Slurm 22.05".
+NAMING = r"(?i:figures?|figs?\.|tables?|equations?|decisions?|seeds?|slurm|hdfs|debian|linux|postgresql|sqlite|java)"
+REFERENCE = re.compile(
+    rf"(?:\b{NAMING}[ \u00a0]?|§§? ?)[\dIVX][\w.-]*(?:(?:,| to| and|, and) (?:§ ?)?\d[\w.-]*)*"
+)
 DATE = re.compile(r"\d{4}-\d\d-\d\d|\b\d{1,2} (?:November|December)(?: \d{4})?|November \d{4}")
 
 
@@ -94,6 +100,11 @@ class Section:
     title: str
     prose: list[Number] = field(default_factory=list)
     tables: set[Number] = field(default_factory=set)
+
+
+def title_of(heading: str) -> str:
+    """A heading without code, as :func:`sections_of` has it."""
+    return re.sub(r"`[^`]*`", " ", heading).strip()
 
 
 def sections_of(page: str) -> list[Section]:
@@ -144,7 +155,22 @@ def computed(text: str) -> tuple[float, list[float]]:
         raise ValueError(f"cannot be computed: {text}") from e
 
 
-SCALES = {"%": 1e2, "ms": 1e3, "µs": 1e6, "KB": 1e-3, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9, "TB": 1e-12, "Gb/s": 8e-9, "h": 1 / 3600}
+# Bits of a byte, per cent, units of time and of data.
+CONSTANTS = {1.0, 2.0, 8.0, 10.0, 24.0, 60.0, 100.0, 1000.0}
+# From the unit of a file to that of a text.
+SCALES = {
+    "%": 1e2,
+    "ms": 1e3,
+    "µs": 1e6,
+    "KB": 1e-3,
+    "kB": 1e-3,
+    "MB": 1e-6,
+    "GB": 1e-9,
+    "TB": 1e-12,
+    "GiB": 2**-30,
+    "Gb/s": 8e-9,
+    "h": 1 / 3600,
+}
 
 
 def shows(number: Number, value: float) -> bool:
@@ -154,7 +180,9 @@ def shows(number: Number, value: float) -> bool:
     # 12,000 may stand for 11,950, as a text has it in round numbers.
     whole = number.digits.rstrip("0") if not decimals else number.digits
     slack *= 10.0 ** (len(number.digits) - len(whole)) if len(whole) > 1 else 1.0
-    return any(abs(abs(value) * scale - number.value) <= slack for scale in (1.0, SCALES.get(number.unit, 1.0)))
+    return any(
+        abs(abs(value) * scale - number.value) <= slack for scale in (1.0, SCALES.get(number.unit, 1.0))
+    )
 
 
 def at_path(file: Path, path: str) -> float:
@@ -177,17 +205,17 @@ def fault_of(source: str, numbers: list[Number], known: set[Number], root: Path)
                 return None
             case "setting":
                 return None if (root / what).is_file() else f"there is no file {what}"
-            case "unfiled" if what:
+            case "written" | "unfiled" if what:
                 return None
             case "file":
                 name, _, path = what.partition(" ")
                 value = at_path(root / RESULTS / name, path)
             case "computed":
                 value, used = computed(what)
-                strange = [x for x in used if x not in {1.0, 2.0, 8.0, 10.0, 60.0, 100.0, 1000.0}]
+                strange = [x for x in used if x not in CONSTANTS]
                 strange = [x for x in strange if x not in {number.value for number in known}]
                 if strange:
-                    return f"{strange[0]:g} is in no table of the section and in no entry"
+                    return f"{strange[0]:g} is in no table of the page and in no entry"
             case _:
                 return "not a kind of source that the head of scripts/sources.py lists"
     except ValueError as e:
@@ -196,22 +224,27 @@ def fault_of(source: str, numbers: list[Number], known: set[Number], root: Path)
     return f"says {value:g} and not {other[0]}" if other else None
 
 
-def number_faults(name: str, page: str, entries: list[dict[str, Any]], root: Path) -> list[str]:
-    """Numbers in the text that are from nowhere, and entries that are wrong or for nothing."""
-    faults = []
+def number_faults(name: str, page: str, entries: dict[str, dict[str, list[str]]], root: Path) -> list[str]:
+    """Numbers in the text that are from nowhere, and entries that are wrong or for nothing.
+
+    entries : the sources of each section, and the numbers of each source.
+    """
     sections = sections_of(page)
     titles = {section.title for section in sections}
-    faults += [f"{name}: there is no section “{e['section']}”" for e in entries if e["section"] not in titles]
+    named = {title_of(title): sources for title, sources in entries.items()}
+    faults = [f"{name}: there is no section “{title}”" for title in named if title not in titles]
+    tables = set().union(*(section.tables for section in sections))
     for section in sections:
-        here = [(e["source"], numbers_in(" ; ".join(e["numbers"]))) for e in entries if e["section"] == section.title]
-        listed = {number for _, numbers in here for number in numbers}
-        for source, numbers in here:
-            if fault := fault_of(source, numbers, section.tables | listed, root):
-                faults.append(f"{name}, “{section.title}”: {source}: {fault}")
-            idle = [n for n in numbers if not any(n == other for other in section.prose)]
-            faults += [f"{name}, “{section.title}”: no text has {number}, which sources.toml lists" for number in idle]
+        at = f"{name}, “{section.title}”"
+        here = {source: numbers_in(" ; ".join(said)) for source, said in named.get(section.title, {}).items()}
+        listed = {number for numbers in here.values() for number in numbers}
+        for source, numbers in here.items():
+            if fault := fault_of(source, numbers, tables | listed, root):
+                faults.append(f"{at}: {source}: {fault}")
+            idle = [str(number) for number in numbers if number not in section.prose]
+            faults += [f"{at}: no text has {number}, which sources.toml lists" for number in idle]
         faults += [
-            f"{name}, “{section.title}”: {number} is in no table there, and sources.toml does not say where it is from"
+            f"{at}: {number} is in no table there, and sources.toml does not say where it is from"
             for number in dict.fromkeys(section.prose)
             if not number.is_in(section.tables) and number not in listed
         ]
@@ -222,34 +255,37 @@ def number_faults(name: str, page: str, entries: list[dict[str, Any]], root: Pat
 
 
 def digest(record: str) -> str:
-    """Of what a record decides, without the paths of files, which change when files move."""
+    """Of what a record decides, without code and links: names and files move, and lines are wrapped anew."""
     decides = record.partition("\n## Decision\n")[2].partition("\n### Alternatives\n")[0]
-    decides = re.sub(r"\]\([^)]*\)", "]", decides)
-    decides = re.sub(r"`[^`\n]*/([^`/\n]*)`", r"`\1`", decides)
+    decides = re.sub(r"`[^`]*`", " ", re.sub(r"\]\([^)]*\)", "]", decides))
     return hashlib.sha256(" ".join(decides.split()).encode()).hexdigest()[:12]
 
 
-def decisions_of(readme: str, subjects: list[str]) -> list[str]:
-    """File names of the decisions that the list has under these subjects."""
-    found = []
-    for subject in subjects:
-        body = re.search(rf"^## {re.escape(subject)}\n(.*?)(?=^## |\Z)", readme, re.DOTALL | re.MULTILINE)
-        if not body:
-            raise SystemExit(f"error: docs/decisions/README.md has no subject “{subject}”")
-        found += re.findall(r"^\| \[\d{4}\]\(([\w.-]+)\)", body[1], re.MULTILINE)
+def decisions_of(name: str, about: dict[str, Any], root: Path) -> dict[str, str]:
+    """The decisions that a page depends on, by number: the names of their files."""
+    page = (root / RESULTS / name).read_text(encoding="utf-8")
+    wanted = {*about.get("depends", []), *re.findall(r"\.\./decisions/(\d{4})-", page)}
+    found = {}
+    for path in sorted((root / DECISIONS).glob("[0-9]*.md")):
+        links_here = f"../results/{name}" in path.read_text(encoding="utf-8")
+        if path.name[:4] in wanted or links_here:
+            found[path.name[:4]] = path.name
     return found
 
 
 def age_faults(name: str, about: dict[str, Any], root: Path) -> list[str]:
     """Decisions that the page does not know."""
-    subjects = about.get("subjects", [])
-    if not subjects:
-        return [] if about.get("depends-on-none") else [f"{name}: sources.toml says neither subjects nor depends-on-none"]
     faults = []
     known, unchanged = about.get("decisions", {}), about.get("unchanged", {})
-    current = {}
-    for file in decisions_of((root / DECISIONS / "README.md").read_text(encoding="utf-8"), subjects):
-        current[file[:4]] = digest((root / DECISIONS / file).read_text(encoding="utf-8"))
+    files = decisions_of(name, about, root)
+    faults += [
+        f"{name} depends on decision {one}, which is not there"
+        for one in about["depends"]
+        if one not in files
+    ]
+    current = {
+        one: digest((root / DECISIONS / file).read_text(encoding="utf-8")) for one, file in files.items()
+    }
     for number, now in current.items():
         # `unchanged` has the digest that was judged, and why.
         if now not in (known.get(number), unchanged.get(number, "").partition(" ")[0]):
@@ -260,50 +296,64 @@ def age_faults(name: str, about: dict[str, Any], root: Path) -> list[str]:
             )
     for number, said in unchanged.items():
         if current.get(number) == known.get(number):
-            faults.append(f"{name}: decision {number} is as the page knows it, and needs no line under unchanged")
+            faults.append(
+                f"{name}: decision {number} is as the page knows it, and needs no line under unchanged"
+            )
         elif " " not in said:
             faults.append(f"{name}: the line of decision {number} under unchanged gives no reason")
+    row = rf"^\| \[[^|]*\]\(results/{re.escape(name)}\) \|.*\b{re.escape(about['commit'])}\b"
+    if not re.search(row, (root / "docs" / "results.md").read_text(encoding="utf-8"), re.MULTILINE):
+        faults.append(f"docs/results.md does not say that {name} is of {about['commit']}")
     return faults
 
 
 def stamp(name: str, commit: str, root: Path) -> None:
-    """Writes into sources.toml what the decisions of the page's subjects said at a commit."""
+    """Writes into sources.toml what the decisions of the page said at a commit, and the commit."""
     path = root / SOURCES
     text = path.read_text(encoding="utf-8")
-    about = tomllib.loads(text)["pages"][name]
-
-    def at(file: str) -> str | None:
+    lines = []
+    for number, file in decisions_of(name, tomllib.loads(text)["pages"][name], root).items():
         command = ["git", "show", f"{commit}:{(DECISIONS / file).as_posix()}"]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-        return done.stdout if done.returncode == 0 else None
-
-    files = decisions_of((root / DECISIONS / "README.md").read_text(encoding="utf-8"), about["subjects"])
-    records = {file[:4]: record for file in files if (record := at(file)) is not None}
-    lines = "".join(f'"{number}" = "{digest(record)}"\n' for number, record in sorted(records.items()))
-    head = re.escape(f'[pages."{name}".decisions]\n')
-    text = re.sub(rf"^{head}(?:\"\d.*\n)*", f'[pages."{name}".decisions]\n{lines}', text, flags=re.MULTILINE)
+        # One that was not there yet is not known to the page.
+        if done.returncode == 0:
+            lines.append(f'{number} = "{digest(done.stdout)}"\n')
+    page = re.escape(f'[pages."{name}"')
     text = re.sub(
-        rf'(^\[pages\."{re.escape(name)}"\]\n(?:(?!\[).*\n)*?commit = )"[^"]*"', rf'\1"{commit}"', text, flags=re.MULTILINE
+        rf"(^{page}\.decisions\]\n)(?:\d.*\n)*",
+        lambda head: head[1] + "".join(lines),
+        text,
+        flags=re.MULTILINE,
+    )
+    text = re.sub(
+        rf'(^{page}\]\n(?:(?!\[).*\n)*?commit = )"[^"]*"', rf'\1"{commit}"', text, flags=re.MULTILINE
     )
     path.write_text(text, encoding="utf-8")
 
 
 def check(root: Path) -> list[str]:
     about = tomllib.loads((root / SOURCES).read_text(encoding="utf-8"))["pages"]
-    pages = {path.name: path for path in [root / "docs" / "results.md", *sorted((root / RESULTS).glob("*.md"))]}
+    pages = {
+        path.name: path for path in [root / "docs" / "results.md", *sorted((root / RESULTS).glob("*.md"))]
+    }
     faults = [f"sources.toml has nothing on {name}" for name in pages if name not in about]
     faults += [f"sources.toml has {name}, which is not there" for name in about if name not in pages]
     for name in sorted(pages.keys() & about.keys()):
         text = pages[name].read_text(encoding="utf-8")
+        if "whole" in about[name]:
+            continue
         faults += age_faults(name, about[name], root)
-        if "whole" not in about[name]:
-            faults += number_faults(name, text, about[name].get("numbers", []), root)
+        faults += number_faults(name, text, about[name].get("numbers", {}), root)
     return faults
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare the text of the results' pages with their tables and with what they depend on.")
-    parser.add_argument("--stamp", nargs=2, metavar=("PAGE", "COMMIT"), help="note the decisions as they were at this commit")
+    parser = argparse.ArgumentParser(
+        description="Compare the text of the results' pages with their tables and with what they depend on."
+    )
+    parser.add_argument(
+        "--stamp", nargs=2, metavar=("PAGE", "COMMIT"), help="note the decisions as they were at this commit"
+    )
     args = parser.parse_args()
     if args.stamp:
         stamp(args.stamp[0], args.stamp[1], ROOT)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from harness import ROOT, Eyas
+from programs import load
 
 CARGO_OUTPUT = """\
      Running unittests src/lib.rs (target/release/deps/eyas_text-0123456789abcdef)
@@ -56,16 +55,6 @@ Look:
 Options:
   -h, --help
 """
-
-
-def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"scripts_{name}", ROOT / "scripts" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look themselves up
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_tests_are_counted_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
