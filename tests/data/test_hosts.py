@@ -6,8 +6,8 @@ import json
 import socket
 from pathlib import Path
 
-import classad2
-import htcondor2
+import classad2  # type: ignore[import-untyped]
+import htcondor2  # type: ignore[import-untyped]
 import pytest
 from harness import Run, Start
 from test_store import Store
