@@ -698,7 +698,7 @@ impl Options {
         let of_home = self.n_home_outages + self.n_home_changes + self.transfer_fails;
         let of_disks = self.n_corruptions + self.disk_bytes + self.scratch_bytes_max;
         let of_tasks = self.task_fails + self.task_writes_input + self.n_cancels + self.walltime_ns_max;
-        let other = self.small || self.warm || self.resources;
+        let other = self.small || self.warm || self.resources || self.islands.is_some();
         self.linked && of_home + of_disks + of_tasks == 0 && !other
     }
 

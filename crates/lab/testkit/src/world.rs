@@ -82,9 +82,9 @@ use watch::{Lines, watch};
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 15 * S;
-/// How long after the last fault every task must have ended, and with linked tasks.
+/// How long after the last fault every task must have ended, and where nothing makes one fail.
 const LIVENESS_NS: u64 = 4_000 * S;
-const LIVENESS_LINKED_NS: u64 = 2_000 * S;
+const LIVENESS_PLAIN_NS: u64 = 2_000 * S;
 /// Where runs are forgotten, nodes keep this many names of objects in any case. Worlds have few objects, and nodes
 /// should often forget names.
 const NAMES_MIN: usize = 8;
@@ -212,6 +212,8 @@ fn config_of(o: &Options) -> DispatcherConfig {
     config.keep_runs = o.keep_runs;
     if o.linked {
         config.collectives = if o.n_blocks == 0 { CollectiveMode::Off } else { CollectiveMode::Auto };
+    }
+    if o.is_plain() {
         // No failure is a task's own fault here.
         (config.losses_max, config.weather_max) = (10_000, 10_000);
     }
@@ -432,7 +434,7 @@ impl World {
 
     fn live(&mut self) -> Summary {
         self.begin();
-        let patience_ns = if self.o.linked { LIVENESS_LINKED_NS } else { LIVENESS_NS };
+        let patience_ns = if self.o.is_plain() { LIVENESS_PLAIN_NS } else { LIVENESS_NS };
         let limit = S + self.o.faults_until_ns + patience_ns;
         let events_max = if self.members.len() > 1 { EVENTS_OF_SEVERAL_MAX } else { EVENTS_MAX };
         while let Some(((t, _), ev)) = self.queue.pop_first() {

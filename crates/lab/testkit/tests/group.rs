@@ -120,6 +120,29 @@ fn a_file_stays_until_every_member_is_settled_and_the_last_has_read_it() {
     c.expect(&[&format!("drop {scoped} on 3")]);
 }
 
+/// Its part of the run had ended when a later run read what home had by then, so that it read these other bytes, too.
+#[test]
+fn a_task_that_runs_again_after_its_part_ended_reads_no_newer_version() {
+    let x = name_at(0, 2, "x");
+    let mut c = member(0);
+    c.node(1, 1).node(3, 1);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    part_of(&mut c, &[reads("in").writes(&x)], RunLinks::default());
+    c.take();
+    c.has(1, "in", "old", Some("old")).done(1, (0, 1)).expect(&["end 0 done", "end run 1"]);
+    message_from(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x)] });
+    c.take();
+    let run = RunId(2);
+    c.feed(Event::RunOpened { run, name: String::new(), keep: false, into: None });
+    c.feed(Event::RunLinked { run, links: RunLinks::default() });
+    c.feed(Event::ArrayAdded { run, array: reads("in").array() });
+    c.feed(Event::RunCommitted { run });
+    assert!(c.take().contains(&"assign 1.1 to 1".to_string()));
+    c.has(1, "in", "new", Some("new")).done(1, (1, 1)).take();
+    let said = c.lost(1).take();
+    assert!(said.contains(&"end 0 failed InputChanged".to_string()), "{said:?}");
+}
+
 #[test]
 fn readers_learn_that_a_file_has_no_maker_or_that_its_maker_failed() {
     let (x, y) = (name_at(0, 2, "x"), name_at(0, 2, "y"));

@@ -45,7 +45,7 @@ fn four_dispatchers_plan_for_the_whole_run() {
 
 /// Lives through 150 worlds of `kind` without faults and 150 with faults.
 fn live_with(kind: &str) {
-    let of_kind = |o: Options| o.with(kind).expect("it is one of them");
+    let of_kind = |o: Options| with(kind, o);
     let n_done: u64 = (0..150)
         .map(|seed| {
             let calm = live(&of_kind(Options::calm_groups(seed)));
@@ -65,6 +65,42 @@ fn groups_of_uneven_nodes_keep_the_promises() {
 #[test]
 fn groups_that_forget_runs_keep_the_promises() {
     live_with("forget");
+}
+
+/// What only worlds of one dispatcher met before: each kind, over linked tasks.
+#[test]
+fn groups_with_more_added_keep_the_promises() {
+    for kind in Options::KINDS {
+        let n_done: u64 = (0..20).map(|seed| live(&with(kind, Options::groups_from_seed(seed))).n_done).sum();
+        assert!(n_done > 400, "the worlds do something with {kind}: {n_done}");
+    }
+}
+
+/// Several kinds at once, in worlds of every shape.
+#[test]
+fn several_dispatchers_keep_the_promises_among_all_faults() {
+    for seed in 0..30 {
+        let several = |o: Options| {
+            Options::some_kinds(seed).into_iter().chain(["dispatchers"]).fold(o, |o, kind| with(kind, o))
+        };
+        live(&several(Options::from_seed(seed)));
+        live(&several(Options::workflows_from_seed(seed)));
+        live(&several(Options::groups_from_seed(seed)));
+    }
+}
+
+#[test]
+fn workflows_of_several_dispatchers_run_nothing_twice_without_faults() {
+    for seed in 0..30 {
+        let calm = Options { task_is_wide: 0, ..with("dispatchers", Options::calm_workflows(seed)) };
+        let options = Options { n_member_cuts: 0, n_client_cuts: 0, clients_leave: 0, ..calm };
+        let s = live(&options);
+        assert_eq!((s.n_failed, s.n_cancelled, s.n_revivals), (0, 0, 0), "{options:?}");
+    }
+}
+
+fn with(kind: &str, o: Options) -> Options {
+    o.with(kind).expect("it is one of them")
 }
 
 #[test]
@@ -175,5 +211,25 @@ mod found {
         [10929, 12498, 20630].iter().for_each(|seed| {
             live(&then(*seed));
         });
+    }
+
+    /// The part of its run had ended when another run read what home had by then. Then a file was lost that another dispatcher
+    /// read, and its maker read these other bytes.
+    #[test]
+    fn a_task_that_runs_again_for_another_dispatcher_reads_no_newer_version() {
+        let kinds = ["uneven", "stops", "small", "forget", "equal", "walltimes", "warm", "dispatchers"];
+        live(&kinds.iter().fold(Options::workflows_from_seed(8337), |o, kind| with(kind, o)));
+    }
+
+    /// It waited for ever: a larger node could come of another dispatcher.
+    #[test]
+    fn a_task_that_needs_more_licences_than_there_are_fails_at_one_of_several_dispatchers() {
+        live(&with("dispatchers", with("resources", Options::workflows_from_seed(8305))));
+    }
+
+    /// It counted as one that ends where it was.
+    #[test]
+    fn an_executor_with_a_walltime_goes_to_another_dispatcher() {
+        live(&with("dispatchers", with("walltimes", Options::from_seed(8019))));
     }
 }

@@ -117,7 +117,7 @@ impl RunState {
     }
 
     /// When the whole run ended, as far as this dispatcher knows.
-    fn whole_ended(&self) -> Option<Timestamp> {
+    pub(super) fn whole_ended(&self) -> Option<Timestamp> {
         if self.linked.is_some() { self.ended.and(self.all_parts_ended) } else { self.ended }
     }
 }

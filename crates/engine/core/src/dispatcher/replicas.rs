@@ -207,7 +207,9 @@ impl Dispatcher {
         if let Some(checked) =
             self.work.catalog.checked_run(object).filter(|_| !self.intermediates.has(object))
         {
-            for (_, state) in self.work.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
+            // A part that has ended goes on when a file is lost that another dispatcher reads.
+            for (_, state) in self.work.runs.range_mut(..=checked).filter(|(_, r)| r.whole_ended().is_none())
+            {
                 state.changed.insert(object);
             }
         }
