@@ -287,3 +287,35 @@ def test_the_wheel_for_older_machines_is_made_and_runs() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "ok: eyas maps a program over files" in done.stdout
+
+
+def test_kept_data_sees_of_the_engine_what_is_listed_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The crates themselves are held to it by `scripts/crates.py --check`."""
+    rules = load("crates", monkeypatch)
+    good = {"site": {"terms", "storage", "catalog", "net"}, "catalog": {"text"}, "cli": {"core"}}
+    may = {("site", "net"): "why"}
+    assert rules.broken_kept(good, may) == []
+    assert rules.broken_kept(good | {"catalog": {"core"}}, may) == [
+        "catalog is kept data and uses core, which is the engine's"
+    ]
+    (needless,) = rules.broken_kept(good | {"site": {"terms"}}, may)
+    assert needless.startswith("site does not use net any more")
+
+
+def test_unsafe_code_is_where_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The crates themselves are held to it by `scripts/crates.py --check`."""
+    rules = load("crates", monkeypatch)
+    src = tmp_path / "crates" / "wing" / "one" / "src"
+    src.mkdir(parents=True)
+    (src.parent / "Cargo.toml").write_text('[package]\nname = "eyas-one"\n', encoding="utf-8")
+    (src / "inner.rs").write_text("// unsafe { not_this() }\nfn f() {}\n", encoding="utf-8")
+    (src / "lib.rs").write_text("#![forbid(unsafe_code)]\nmod inner;\n", encoding="utf-8")
+    assert rules.broken_unsafe(tmp_path, {}) == []
+    (needless,) = rules.broken_unsafe(tmp_path, {"one": "why"})
+    assert needless == "one is listed in UNSAFE and has no unsafe code"
+    (src / "lib.rs").write_text("mod inner;\n", encoding="utf-8")
+    (lacking,) = rules.broken_unsafe(tmp_path, {})
+    assert lacking == "crates/wing/one/src/lib.rs lacks #![forbid(unsafe_code)]"
+    (src / "inner.rs").write_text("fn f() { unsafe { g() } }\n", encoding="utf-8")
+    assert rules.broken_unsafe(tmp_path, {"one": "why"}) == []
+    assert rules.broken_unsafe(tmp_path, {})[0] == "one has unsafe code and is not listed in UNSAFE"

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 /// This user's folder for clusters and runs that were given none: `$EYAS_STATE`, or one under the
 /// system's folder for temporary files. On local disk, because caches live here.
 pub fn state_dir() -> Result<PathBuf, Fault> {
-    // SAFETY: a plain query.
-    let uid = unsafe { libc::getuid() };
+    let uid = rustix::process::getuid().as_raw();
     let hint = "set EYAS_STATE to a folder of your own";
     let Some(dir) = std::env::var_os("EYAS_STATE").map(PathBuf::from) else {
         let dir = std::env::temp_dir().join(format!("eyas-{uid}"));
@@ -50,8 +49,7 @@ pub fn make_among_others(dir: &Path) -> Result<(), String> {
         }
         Err(e) if e.kind() == ErrorKind::PermissionDenied && dir.exists() => "it belongs to another user",
         Err(e) => return Err(format!("cannot use {}: {}", shown_path(dir), reason(&e))),
-        // SAFETY: a plain query.
-        Ok(found) if found.uid() != unsafe { libc::getuid() } => "it belongs to another user",
+        Ok(found) if found.uid() != rustix::process::getuid().as_raw() => "it belongs to another user",
         Ok(found) if found.mode() & 0o022 != 0 => "others may write in it",
         Ok(_) => return Ok(()),
     };

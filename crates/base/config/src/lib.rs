@@ -24,6 +24,8 @@
 //!
 //! Not here: what an option means, and whether its value is one that it takes. The command line asks its own reader.
 
+#![forbid(unsafe_code)]
+
 mod keys;
 
 pub use keys::{KEYS, Key, Kind};

@@ -6,10 +6,11 @@
 
 use crate::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use eyas_text::shown_bytes;
-use std::ffi::CString;
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -51,28 +52,16 @@ impl OpenDirectory {
     /// # Errors
     /// There is no directory of this name: something else, or a link.
     fn enter(&self, part: &[u8]) -> io::Result<OpenDirectory> {
-        let name = CString::new(part)?;
-        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        // SAFETY: the descriptor is open, and the name ends in a NUL byte and outlives the call.
-        let fd = unsafe { libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call gave a new descriptor, which nobody else has.
-        Ok(OpenDirectory(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(OpenDirectory(openat(&self.0, part, flags, Mode::empty())?))
     }
 
     /// Makes a directory, unless there is something of its name.
     fn make(&self, part: &[u8]) -> io::Result<()> {
-        let name = CString::new(part)?;
-        // SAFETY: as in `enter`.
-        let made = unsafe { libc::mkdirat(self.0.as_raw_fd(), name.as_ptr(), 0o777) };
-        match made {
-            0 => flush_directory(&self.path()),
-            _ => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                error => Err(error),
-            },
+        match mkdirat(&self.0, part, Mode::from_raw_mode(0o777)) {
+            Ok(()) => flush_directory(&self.path()),
+            Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -5,9 +5,10 @@
 //! first byte that is not zero, which costs nothing beside writing it; a piece of zeros is found four times as fast as it is hashed.
 //! Pieces are so large that a file of many small holes does not become many small extents.
 
+use rustix::fs::{FallocateFlags, SeekFrom as Whence, fallocate, seek};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 /// The length of the pieces that become a hole if all their bytes are zero.
@@ -71,12 +72,12 @@ pub fn copy(
     let mut at = 0;
     while at < size_bytes {
         // A file system that knows no holes has data everywhere.
-        let begin = match seek(from, at, libc::SEEK_DATA) {
+        let begin = match seek(from, Whence::Data(at)) {
             Ok(begin) => begin,
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => break,
+            Err(Errno::NXIO) => break,
             Err(_) => at,
         };
-        let end = seek(from, begin, libc::SEEK_HOLE).unwrap_or(size_bytes).max(begin + 1);
+        let end = seek(from, Whence::Hole(begin)).unwrap_or(size_bytes).max(begin + 1);
         from.seek(SeekFrom::Start(begin))?;
         to.seek(SeekFrom::Start(begin))?;
         at = begin;
@@ -107,20 +108,9 @@ fn may_be_hole(piece: &[u8]) -> bool {
 fn skip(mut file: &File, n_bytes: u64) -> io::Result<()> {
     let at = file.stream_position()?;
     file.set_len(at + n_bytes)?;
-    if let (Ok(begin), Ok(length)) = (libc::off_t::try_from(at), libc::off_t::try_from(n_bytes)) {
-        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // Room that was reserved for the file is given back. Where that fails, the file reads as zeros all the same.
-        // SAFETY: the descriptor is open for the whole call, and the call touches no memory of ours.
-        unsafe { libc::fallocate(file.as_raw_fd(), how, begin, length) };
-    }
+    // Room that was reserved for the file is given back. Where that fails, the file reads as zeros all the same.
+    let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, n_bytes);
     file.seek(SeekFrom::Start(at + n_bytes)).map(drop)
-}
-
-fn seek(file: &File, at: u64, whence: libc::c_int) -> io::Result<u64> {
-    let at = libc::off_t::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    // SAFETY: the descriptor is open for the whole call, and the call touches no memory of ours.
-    let found = unsafe { libc::lseek(file.as_raw_fd(), at, whence) };
-    u64::try_from(found).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]
@@ -161,9 +151,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("reserved");
         let file = File::create(&path).unwrap();
-        let length = sparse().len() as libc::off_t;
-        // SAFETY: a plain call on an open descriptor.
-        unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) };
+        let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, sparse().len() as u64);
         append(&file, &sparse()).unwrap();
         assert_eq!(fs::read(&path).unwrap(), sparse());
         assert!(disk_bytes(&file) < 1 << 20, "{}", disk_bytes(&file));

@@ -28,8 +28,11 @@
 //! Not here: digests, and where a directory is brought to; what changes while it is read is noticed as far as sizes and
 //! times tell.
 
+#![forbid(unsafe_code)]
+
 mod below;
 pub mod holes;
+mod mount;
 mod pack;
 mod room;
 mod tree;
@@ -37,6 +40,7 @@ mod unpack;
 mod walk;
 
 pub use below::{OpenDirectory, is_one_name, open_parent, why_not_below};
+pub use mount::place_of_mount;
 pub use pack::Packed;
 pub use room::has_room;
 pub use tree::{Tree, UNKNOWN_TIME_NS, leads_out, time_of};

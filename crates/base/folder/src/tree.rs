@@ -1,7 +1,8 @@
 //! The content of a directory, examined without reading its files.
 
 use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, PROGRAM, Result};
-use std::ffi::{CString, OsString};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -142,20 +143,14 @@ impl Tree {
 }
 
 pub(crate) fn set_time(path: &Path, modified_ns: i64) -> std::io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let times = [
-        libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
-        libc::timespec {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec {
             tv_sec: modified_ns.div_euclid(1_000_000_000),
             tv_nsec: modified_ns.rem_euclid(1_000_000_000),
         },
-    ];
-    // SAFETY: the name is NUL-terminated, and `times` is the array of two that the call reads.
-    match unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }
-    {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
+    };
+    Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// What is shown as the time of something whose time is not known, in nanoseconds since 1970: a day in 2001, the same for everything,

@@ -8,7 +8,6 @@ use crate::{
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -194,10 +193,7 @@ impl Unpacking<'_> {
     fn flush_all(&self) -> io::Result<()> {
         let directory = File::open(self.into)?;
         if self.n_files > FLUSHED_SINGLY_MAX {
-            // SAFETY: the descriptor is open for the time of the call, which touches no memory of ours.
-            if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            rustix::fs::syncfs(&directory)?;
         }
         Ok(())
     }
@@ -274,6 +270,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::Uid;
     use std::os::unix::fs::chown;
 
     const NOBODY: u32 = 65_534;
@@ -292,9 +289,8 @@ mod tests {
         }
         let removed = std::thread::spawn(move || {
             if is_root {
-                // SAFETY: a plain call, which changes this thread alone.
-                let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, NOBODY, -1) };
-                assert_eq!(done, 0);
+                // It changes this thread alone.
+                rustix::thread::set_thread_res_uid(None, Uid::from_raw(NOBODY), None).unwrap();
             }
             remove(&top).map(|()| top.exists())
         });

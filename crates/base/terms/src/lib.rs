@@ -6,6 +6,7 @@
 //! | [`array`] | the folded form of many tasks |
 //! | [`needs`] | gpus, named resources and parts of processors: what a task asks for, and what is left of a node |
 //! | [`location`] | whether a file lives at home or stays on the nodes |
+//! | [`home_wait`] | how long somebody waits for a home that does not answer |
 //! | [`recipe`] | what a node makes of a packed file |
 //! | [`phase`] | where a task is in its life |
 //! | [`processors`] | how busy a node's processors are |
@@ -13,7 +14,10 @@
 //!
 //! `clippy.toml` beside this crate is the core's.
 
+#![forbid(unsafe_code)]
+
 pub mod array;
+pub mod home_wait;
 pub mod location;
 pub mod needs;
 pub mod phase;

@@ -11,6 +11,8 @@
 //!
 //! Escapes are written as in Rust: `\u{1b}`, `\n`, and `\x9b` for a byte that is not UTF-8. Ordinary Unicode stays.
 
+#![forbid(unsafe_code)]
+
 mod count;
 mod markup;
 mod nearest;

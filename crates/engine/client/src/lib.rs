@@ -9,6 +9,8 @@
 //! all, and the answers are combined (the module `group`). A dispatcher that is away does not end the
 //! connection.
 
+#![forbid(unsafe_code)]
+
 mod group;
 pub mod resume;
 mod target;

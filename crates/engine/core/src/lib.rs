@@ -19,6 +19,8 @@
 //! | [`catalog`] | which executor holds which replica, searchable both ways |
 //! | [`heard`] | nothing: what executors say, as events of the dispatcher |
 
+#![forbid(unsafe_code)]
+
 pub mod cache;
 pub mod catalog;
 pub mod collective;
@@ -31,7 +33,6 @@ pub mod file_groups;
 pub mod group;
 pub mod heard;
 pub mod home_share;
-pub mod home_wait;
 pub mod lease;
 pub mod log;
 mod means;

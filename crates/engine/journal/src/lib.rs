@@ -34,6 +34,8 @@
 //!
 //! Not here: the meaning of the records, the choice of when to compact.
 
+#![forbid(unsafe_code)]
+
 pub mod bench;
 mod compact;
 mod crc;

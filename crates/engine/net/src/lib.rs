@@ -5,16 +5,18 @@
 //! few strangers are allowed at a time: they cost memory and descriptors, and must keep no member out. Each
 //! side of a connection has a task of its own, so a slow reader at the other end never blocks the sender.
 
+#![forbid(unsafe_code)]
+
 use eyas_wire::frame::{self, FrameError, PREAMBLE_BYTES};
 use eyas_wire::identity::{Identity, IdentityError};
 use eyas_wire::message::{Hello, Welcome};
 use eyas_wire::users::UserKey;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub use rustls::ClientConfig;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -444,8 +446,8 @@ async fn keep_door_with<M, H, G, S, F>(
     S: Fn(u64, SocketAddr, M) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send,
 {
-    // SAFETY: the descriptor is open as long as `listener`. A second call of `listen` only changes the length of the queue.
-    unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) };
+    // A second call of `listen` only changes the length of the queue.
+    let _ = rustix::net::listen(&listener, BACKLOG);
     let strangers = Arc::new(Strangers::default());
     let mut next_connection = 0;
     loop {
@@ -495,10 +497,10 @@ async fn keep_door_with<M, H, G, S, F>(
 /// within [`HANDSHAKE_MAX`], those at the head of the system's queue have given up, and a handshake with each of them
 /// would use up the time in which the next ones give up.
 fn has_left(tcp: &TcpStream) -> bool {
-    let mut look = libc::pollfd { fd: tcp.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: `look` is one valid entry, and the descriptor is open as long as `tcp`. With a time of 0 it does not wait.
-    let n = unsafe { libc::poll(&mut look, 1, 0) };
-    n > 0 && look.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+    let mut look = [PollFd::new(tcp, PollFlags::RDHUP)];
+    // With a time of 0 it does not wait.
+    let n = poll(&mut look, Some(&Timespec::default()));
+    n.is_ok_and(|n| n > 0) && look[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 /// The connections that have not proved yet that they are members.

@@ -30,6 +30,8 @@
 //!
 //! Not here: the grammar (`eyas_core::log`), writing the log (`eyas-runtime`), progress lines (`eyas-cli`).
 
+#![forbid(unsafe_code)]
+
 mod bins;
 pub mod bound;
 mod chain;

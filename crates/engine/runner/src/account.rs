@@ -149,8 +149,7 @@ mod tests {
 
     #[test]
     fn a_thread_has_the_rights_of_an_account_only_while_it_acts() {
-        // SAFETY: a plain query.
-        if unsafe { libc::geteuid() } != 0 {
+        if rustix::process::geteuid().as_raw() != 0 {
             return assert!(account(70_000).act().is_err(), "only root may act as others");
         }
         let dir = tempfile::tempdir().unwrap();

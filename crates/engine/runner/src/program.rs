@@ -65,8 +65,7 @@ impl Finder {
             let Ok(absolute) = sys::c_string(absolute.as_os_str().as_bytes()) else { continue };
             let is_file = sys::stat_at(libc::AT_FDCWD, &absolute, 0)
                 .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG);
-            // SAFETY: `absolute` is NUL-terminated.
-            if is_file && unsafe { libc::access(absolute.as_ptr(), libc::X_OK) } == 0 {
+            if is_file && rustix::fs::access(&absolute, rustix::fs::Access::EXEC_OK).is_ok() {
                 let found = sys::c_string(&candidate).map_err(bad)?;
                 if may_remember {
                     if self.found.len() >= N_REMEMBERED_MAX {

@@ -11,7 +11,9 @@
 use crate::{sys, tree};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The time between two checks of processes that take a moment to die.
@@ -19,8 +21,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Orphans below this process become its children from now on.
 pub fn become_reaper() -> io::Result<()> {
-    // SAFETY: no memory is involved.
-    sys::check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
 /// Has the kernel end this process by a signal when `parent`, which has started it, is gone; a parent that is gone already ends it at once.
@@ -36,6 +37,17 @@ pub fn end_with(parent: u32, signal: i32) {
         if libc::getppid().unsigned_abs() != parent {
             libc::_exit(1);
         }
+    }
+}
+
+/// Has a command end with this process, see [`end_with`].
+pub fn ends_with(command: &mut Command, parent: u32, signal: i32) {
+    // SAFETY: plain system calls, after which the new process goes on as it was.
+    unsafe {
+        command.pre_exec(move || {
+            end_with(parent, signal);
+            Ok(())
+        });
     }
 }
 

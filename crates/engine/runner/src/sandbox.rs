@@ -10,6 +10,8 @@
 use crate::error::Error;
 use crate::protocol::Account;
 use crate::sys;
+use rustix::fs::Mode;
+use rustix::process::{getegid, geteuid};
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -179,12 +181,11 @@ fn open_for_removal(parent: libc::c_int, name: &CStr) -> io::Result<OwnedFd> {
         other => other,
     }?;
     let stat = sys::stat_fd(dir.as_fd())?;
-    // SAFETY: a plain query.
-    if stat.st_uid != unsafe { libc::geteuid() } {
+    if stat.st_uid != geteuid().as_raw() {
         take_over(dir.as_fd());
     } else if stat.st_mode & 0o700 != 0o700 {
-        // SAFETY: no memory is involved. A failure shows when the entries are removed.
-        unsafe { libc::fchmod(dir.as_raw_fd(), 0o700) };
+        // A failure shows when the entries are removed.
+        let _ = rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o700));
     }
     Ok(dir)
 }
@@ -192,11 +193,9 @@ fn open_for_removal(parent: libc::c_int, name: &CStr) -> io::Result<OwnedFd> {
 /// Keeps the owner of a directory, another user, from adding to it while it is emptied. Only root succeeds, and only root may remove
 /// what is another user's.
 fn take_over(dir: BorrowedFd<'_>) {
-    // SAFETY: no memory is involved. A failure shows when the entries are removed.
-    unsafe {
-        libc::fchown(dir.as_raw_fd(), libc::geteuid(), libc::getegid());
-        libc::fchmod(dir.as_raw_fd(), SANDBOX_MODE);
-    }
+    // A failure shows when the entries are removed.
+    let _ = rustix::fs::fchown(dir, Some(geteuid()), Some(getegid()));
+    let _ = rustix::fs::fchmod(dir, Mode::from_raw_mode(SANDBOX_MODE));
 }
 
 /// Removes everything in `top`. The caller ensures that no entries are added at the same time.

@@ -843,8 +843,7 @@ impl Slot {
         let disk_was_full =
             has_failed && sys::room(sandbox.fd.as_raw_fd()).is_some_and(|(_, is_full)| is_full);
         let written_bytes = self.written_bytes();
-        // SAFETY: no memory is involved.
-        let parent = unsafe { libc::getppid() } as u32;
+        let parent = std::os::unix::process::parent_id();
         let slots = || tree::children_of(parent).into_iter().map(|pid| pid as u32);
         let all_written_bytes = if has_failed { tree::written_by_slots(slots()) } else { None };
         let has_outputs = outputs.iter().any(OutputState::is_there);

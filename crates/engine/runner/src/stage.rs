@@ -27,6 +27,7 @@ use crate::sandbox::{DOUBT_PREFIX, Sandbox};
 use crate::sys;
 use eyas_folder::{Modes, Packed, Times, Tree, UNKNOWN_TIME_NS, holes, time_of, unpack};
 use eyas_text::shown_bytes;
+use rustix::fs::{AtFlags, CWD};
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read};
@@ -79,9 +80,8 @@ impl Staged {
     pub fn leave_links(&self, root: &std::path::Path) {
         for (i, (source, _)) in self.stamps.iter().flatten().enumerate() {
             let name = root.join(format!("{DOUBT_PREFIX}{}-{i}", std::process::id()));
-            let Ok(name) = sys::c_string(name.as_os_str().as_bytes()) else { continue };
-            // SAFETY: both names are NUL-terminated. An object that is gone needs no mark.
-            unsafe { libc::linkat(libc::AT_FDCWD, source.as_ptr(), libc::AT_FDCWD, name.as_ptr(), 0) };
+            // An object that is gone needs no mark.
+            let _ = rustix::fs::linkat(CWD, source, CWD, name, AtFlags::empty());
         }
     }
 }
@@ -282,11 +282,10 @@ fn copy(
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let to = File::from(sys::open_at(dir, name, flags, mode)?);
     account.map_or(Ok(()), |account| sys::give(to.as_fd(), account.uid, account.gid))?;
-    // SAFETY: both descriptors are open for the time of the call.
-    let kind = match unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } {
-        0 => LinkKind::Reflink,
-        _ if holes::copy(&from, &to, COPY_BLOCK_BYTES, wanted)? => LinkKind::Copy,
-        _ => return Ok(None),
+    let kind = match rustix::fs::ioctl_ficlone(&to, &from) {
+        Ok(()) => LinkKind::Reflink,
+        Err(_) if holes::copy(&from, &to, COPY_BLOCK_BYTES, wanted)? => LinkKind::Copy,
+        Err(_) => return Ok(None),
     };
     to.set_modified(input.modified_ns.map_or_else(|| about.modified(), |ns| Ok(time_of(ns)))?)?;
     Ok(Some(kind))

@@ -1,5 +1,6 @@
 //! Small wrappers around system calls that the other modules share.
 
+use rustix::process::{Gid, Uid};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,9 +13,7 @@ pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 pub fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -100,8 +99,7 @@ pub fn unlink_at(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<()> 
 
 /// Makes a user and a group the owners of an open file.
 pub fn give(file: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: no memory is involved.
-    check(unsafe { libc::fchown(file.as_raw_fd(), uid, gid) }).map(drop)
+    Ok(rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 
 /// Makes a user and a group the owners of `path`, and not of what a link there leads to.
@@ -171,11 +169,7 @@ pub fn is_empty_dir(dir: BorrowedFd<'_>) -> io::Result<bool> {
 }
 
 fn rewind(dir: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: no memory is involved.
-    if unsafe { libc::lseek(dir.as_raw_fd(), 0, libc::SEEK_SET) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    Ok(rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0)).map(drop)?)
 }
 
 fn read_entries(dir: BorrowedFd<'_>, buffer: &mut [u64]) -> io::Result<usize> {

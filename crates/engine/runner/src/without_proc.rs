@@ -6,6 +6,7 @@
 //! a thread that acts as a user is in a mount namespace in which each `/proc` is covered.
 
 use crate::sys;
+use eyas_folder::place_of_mount;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::{ffi::OsString, thread};
+use std::thread;
 
 /// The namespaces with and without `/proc`.
 struct Namespaces {
@@ -68,23 +69,9 @@ fn places_of_proc(mounts: &[u8]) -> Vec<PathBuf> {
     let place = |line: &[u8]| {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let kind = words.iter().position(|word| *word == b"-").and_then(|at| words.get(at + 1))?;
-        (*kind == b"proc")
-            .then(|| PathBuf::from(OsString::from_vec(unescaped(words.get(4).unwrap_or(&&b""[..])))))
+        (*kind == b"proc").then(|| place_of_mount(words.get(4).unwrap_or(&&b""[..])))
     };
     lines.filter_map(place).collect()
-}
-
-/// `\040` is a space.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![];
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(u8::is_ascii_digit));
-        let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[3..] } else { after };
-    }
-    bytes
 }
 
 /// This thread sees no `/proc`, until it is dropped. It may be nested. Relative paths lead nowhere meanwhile.
@@ -128,8 +115,8 @@ impl Drop for WithoutProc {
             go(&self.namespaces.usual).expect("a thread may go back to where it was");
         }
         if let Some(stood) = &self.stood {
-            // SAFETY: no memory is involved. Where it fails, the thread stands in the root.
-            unsafe { libc::fchdir(stood.as_raw_fd()) };
+            // Where it fails, the thread stands in the root.
+            let _ = rustix::process::fchdir(stood);
         }
     }
 }
@@ -156,8 +143,7 @@ mod tests {
 
     #[test]
     fn proc_is_gone_for_this_thread_and_comes_back() {
-        // SAFETY: a plain query.
-        if unsafe { libc::geteuid() } != 0 {
+        if rustix::process::geteuid().as_raw() != 0 {
             return;
         }
         let file = fs::File::open("/etc/passwd").unwrap();

@@ -93,8 +93,7 @@ fn an_input_may_be_deleted_but_writing_to_it_is_noticed() {
     let mut spec = lab.shell("chmod u+w in1 && printf tampered > in1; printf x >> in3; chmod 444 in1");
     spec.inputs = inputs.clone();
     let report = lab.run(spec);
-    // SAFETY: no memory is involved.
-    let expected = if unsafe { libc::geteuid() } == 0 { vec![1, 3] } else { vec![1] };
+    let expected = if rustix::process::geteuid().as_raw() == 0 { vec![1, 3] } else { vec![1] };
     assert_eq!(report.inputs_modified, expected);
 
     let private = |mode, executable| Input { mode, executable, ..link("in0", &objects[0]) };

@@ -13,6 +13,8 @@
 //!
 //! Not here: who runs what (`eyas-core`), how messages look (`eyas-wire`), sockets, files and threads (`eyas-runtime`).
 
+#![forbid(unsafe_code)]
+
 pub mod client;
 pub mod clock;
 pub mod dispatcher;

@@ -14,6 +14,8 @@
 //! | [`outcome`] | what came out |
 //! | [`predict`] | a machine as a recorded run saw it, and how long work takes on machines like it |
 
+#![forbid(unsafe_code)]
+
 pub mod agenda;
 pub mod fluid;
 pub mod group;

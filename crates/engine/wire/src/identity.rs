@@ -363,8 +363,7 @@ impl Join {
         };
         let (text, metadata) = read().map_err(|source| IdentityError::Read { path: name.clone(), source })?;
         let mode = metadata.mode() & 0o7777;
-        // SAFETY: it takes nothing and cannot fail.
-        if metadata.uid() == unsafe { libc::geteuid() } && mode & 0o077 != 0 {
+        if metadata.uid() == rustix::process::geteuid().as_raw() && mode & 0o077 != 0 {
             return Err(IdentityError::ReadByOthers { path: name, mode });
         }
         let join: Join = serde_json::from_slice(text.as_bytes()).map_err(|e| IdentityError::Invalid {

@@ -4,6 +4,8 @@
 //! cluster's secret, its certificates and the join file that carries both. No sockets here: the runtime moves
 //! the bytes.
 
+#![forbid(unsafe_code)]
+
 pub mod frame;
 pub mod identity;
 pub mod message;

@@ -9,11 +9,12 @@ use fuser::{
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr,
     ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request, Session,
 };
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{getegid, geteuid};
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -98,8 +99,7 @@ impl DataFiles {
             host: options.host,
             now_ms: options.now_ms,
             said: Said::default(),
-            // SAFETY: they take nothing and cannot fail.
-            owner: unsafe { (libc::geteuid(), libc::getegid()) },
+            owner: (geteuid().as_raw(), getegid().as_raw()),
             passes_through: AtomicBool::new(false),
         })
     }
@@ -434,10 +434,8 @@ impl Mount {
 
     /// Takes it away from a directory, also where programs still are in it: they see errors from then on.
     pub fn end(self, directory: &Path) {
-        if let Ok(path) = CString::new(directory.as_os_str().as_bytes()) {
-            // SAFETY: the text lives until the call is over. Where it fails, dropping the session tries in its own way.
-            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
-        }
+        // Where it fails, dropping the session tries in its own way.
+        let _ = unmount(directory, UnmountFlags::DETACH);
     }
 }
 

@@ -7,6 +7,8 @@
 
 use crate::seccomp::{Listener, checked, receive, send};
 use eyas_text::say;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::c_uint;
 use std::fs;
 use std::io;
@@ -61,10 +63,9 @@ impl Keeper {
 
     /// The program has ended, or is ended otherwise: the keeper goes. It is gone afterwards.
     pub fn let_go(&self) {
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         if send(self.0.as_raw_fd(), None).is_ok() {
-            // SAFETY: the kernel writes where it may.
-            unsafe { libc::poll(&mut poll, 1, 1000) };
+            let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&patience));
         }
     }
 }
@@ -99,8 +100,8 @@ fn keep(from: &OwnedFd, clean: impl FnOnce()) {
         && let Some(listener) = &listener
         && let Ok(Some(call)) = listener.next_within(Some(left))
     {
-        // SAFETY: a plain call. The process waits, so the number is its own.
-        unsafe { libc::kill(call.pid as libc::pid_t, libc::SIGKILL) };
+        // The process waits, so the number is its own.
+        kill(call.pid);
     }
     clean();
 }
@@ -123,6 +124,10 @@ fn leave_files(but: RawFd) {
     }
 }
 
+fn kill(pid: u32) {
+    let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::KILL));
+}
+
 /// Ends all other processes that see the files of the machine as this one does; how many there were.
 fn end_view() -> usize {
     let view_of = |process: &str| fs::read_link(PathBuf::from("/proc").join(process).join("ns/mnt")).ok();
@@ -140,8 +145,7 @@ fn end_view() -> usize {
             break;
         }
         for pid in &others {
-            // SAFETY: a plain call.
-            unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) };
+            kill(*pid);
         }
         n_ended = n_ended.max(others.len());
         thread::sleep(PAUSE);

@@ -4,6 +4,8 @@
 //! root is a file system in memory, in which each name of the machine's root is mounted where it was, and one more directory is
 //! made. With the last process in it the view is gone, however that process ends.
 
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{getegid, geteuid};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -45,11 +47,7 @@ pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
 /// One of them is not there.
 pub fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
     bind(from, to)?;
-    // SAFETY: all of it are numbers, for which zero is a value.
-    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    let path = text(to)?;
-    // SAFETY: the text ends in a NUL byte, and the kernel writes where it may.
-    checked(unsafe { libc::statvfs(path.as_ptr(), &mut found) })?;
+    let flags = rustix::fs::statvfs(to)?.f_flag.bits();
     // What somebody with more rights has forbidden there stays so, or the kernel refuses.
     let kept = [
         (libc::ST_NOSUID, libc::MS_NOSUID),
@@ -59,16 +57,14 @@ pub fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
         (libc::ST_NODIRATIME, libc::MS_NODIRATIME),
         (libc::ST_RELATIME, libc::MS_RELATIME),
     ];
-    let kept = kept.iter().filter(|(flag, _)| found.f_flag & flag != 0).fold(0, |all, (_, flag)| all | flag);
+    let kept = kept.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, flag)| all | flag);
     mount(None, to, None, libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY | kept)
 }
 
 /// Takes away what was shown at a place, and below it, also where programs still are in it.
 pub fn unbind(at: &Path) {
-    if let Ok(path) = text(at) {
-        // SAFETY: the text lives until the call is over. Where nothing is there, nothing is to be done.
-        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
-    }
+    // Where nothing is there, nothing is to be done.
+    let _ = unmount(at, UnmountFlags::DETACH);
 }
 
 fn step<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
@@ -76,8 +72,7 @@ fn step<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
 }
 
 fn leave_the_others() -> io::Result<()> {
-    // SAFETY: these calls take nothing and cannot fail.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let others = if uid == 0 { 0 } else { libc::CLONE_NEWUSER };
     // SAFETY: a plain call.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNS | others) })?;
@@ -120,8 +115,7 @@ fn put_together(name: &str) -> io::Result<()> {
     std::env::set_current_dir(&new)?;
     // The old root comes to lie over the new one, and is taken away.
     step("change its root", pivot(Path::new("."), Path::new(".")))?;
-    // SAFETY: the text ends in a NUL byte.
-    checked(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) })?;
+    unmount(".", UnmountFlags::DETACH)?;
     std::env::set_current_dir("/")?;
     // What a program wrote there would be lost; it shall be told so.
     let read_only = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
@@ -142,10 +136,7 @@ fn mount(from: Option<&Path>, to: &Path, kind: Option<&str>, flags: libc::c_ulon
 }
 
 fn pivot(new: &Path, old: &Path) -> io::Result<()> {
-    let (new, old) = (text(new)?, text(old)?);
-    // SAFETY: both texts live until the call is over and end in a NUL byte.
-    let status = unsafe { libc::syscall(libc::SYS_pivot_root, new.as_ptr(), old.as_ptr()) };
-    checked(if status == 0 { 0 } else { -1 })
+    Ok(rustix::process::pivot_root(new, old)?)
 }
 
 fn checked(status: libc::c_int) -> io::Result<()> {

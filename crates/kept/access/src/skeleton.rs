@@ -14,11 +14,11 @@ use eyas_catalog::{Access, Compared, File, Key, Known, OwnHost};
 use eyas_data::n_groups;
 use eyas_folder::holes;
 use eyas_text::shown;
+use rustix::fs::{Timespec, Timestamps, futimens};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -482,11 +482,6 @@ fn open_to_fill(path: &Path, second: &Path) -> io::Result<fs::File> {
 /// Sets when a file was changed.
 fn set_times(file: &fs::File, changed_ms: i64) -> io::Result<()> {
     let changed_ms = changed_ms.max(1);
-    let changed = libc::timespec { tv_sec: changed_ms / 1000, tv_nsec: (changed_ms % 1000) * 1_000_000 };
-    let times = [libc::timespec { tv_sec: 0, tv_nsec: 0 }, changed];
-    // SAFETY: the descriptor is open, and the kernel reads both times.
-    match unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let changed = Timespec { tv_sec: changed_ms / 1000, tv_nsec: (changed_ms % 1000) * 1_000_000 };
+    Ok(futimens(file, &Timestamps { last_access: Timespec::default(), last_modification: changed })?)
 }

@@ -5,10 +5,14 @@
 //! happened. Whoever fills a file opens it by a name in another directory, and touches it when all bytes are there. So each opening
 //! before that was another one. The kernel makes one notice of several equal ones in a row, which is enough.
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -36,13 +40,8 @@ pub(crate) struct Early {
 
 impl Watch {
     pub(crate) fn new() -> io::Result<Watch> {
-        // SAFETY: a plain call.
-        let fd = unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: it has just been opened, and nobody else has it.
-        Ok(Watch { notices: unsafe { OwnedFd::from_raw_fd(fd) }, seen: Mutex::default() })
+        let notices = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        Ok(Watch { notices, seen: Mutex::default() })
     }
 
     /// Begins to watch a directory in which these empty files are, by name and number.
@@ -54,45 +53,29 @@ impl Watch {
         directory: &Path,
         files: impl Iterator<Item = (&'a OsStr, u64)>,
     ) -> io::Result<()> {
-        let path = CString::new(directory.as_os_str().as_bytes())?;
-        let mask = libc::IN_OPEN | libc::IN_ATTRIB | libc::IN_ONLYDIR;
+        let mask = WatchFlags::OPEN | WatchFlags::ATTRIB | WatchFlags::ONLYDIR;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the text ends in a NUL byte and lives until the call is over.
-        let watch = unsafe { libc::inotify_add_watch(self.notices.as_raw_fd(), path.as_ptr(), mask) };
-        if watch < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let watch = inotify::add_watch(&self.notices, directory, mask)?;
         seen.files.extend(files.map(|(name, number)| ((watch, name.to_owned()), number)));
         Ok(())
     }
 
     /// Waits for notices; `false`: nobody can wait for them.
     pub(crate) fn wait(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.notices.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the kernel writes where it may.
-        let n = unsafe { libc::poll(&mut poll, 1, -1) };
-        n > 0 || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        match poll(&mut [PollFd::new(&self.notices, PollFlags::IN)], None) {
+            Ok(n) => n > 0,
+            Err(error) => error == Errno::INTR,
+        }
     }
 
     /// Takes in the notices that are there.
     pub(crate) fn take(&self) {
-        const HEAD: usize = size_of::<libc::inotify_event>();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut bytes = [0_u8; 64 << 10];
-        loop {
-            // SAFETY: the kernel writes where it may.
-            let n = unsafe { libc::read(self.notices.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
-            let Some(mut rest) = usize::try_from(n).ok().filter(|n| *n > 0).map(|n| &bytes[..n]) else {
-                return;
-            };
-            while rest.len() >= HEAD {
-                // SAFETY: the kernel writes whole events, and any bytes are one.
-                let event = unsafe { rest.as_ptr().cast::<libc::inotify_event>().read_unaligned() };
-                let end = (HEAD + event.len as usize).min(rest.len());
-                let name = rest[HEAD..end].split(|byte| *byte == 0).next().unwrap_or_default();
-                seen.note(event.wd, OsStr::from_bytes(name), event.mask);
-                rest = &rest[end..];
-            }
+        let mut bytes = [MaybeUninit::uninit(); 64 << 10];
+        let mut notices = inotify::Reader::new(&self.notices, &mut bytes);
+        while let Ok(event) = notices.next() {
+            let name = event.file_name().map_or(&[][..], CStr::to_bytes);
+            seen.note(event.wd(), OsStr::from_bytes(name), event.events());
         }
     }
 
@@ -105,14 +88,14 @@ impl Watch {
 }
 
 impl Seen {
-    fn note(&mut self, directory: i32, name: &OsStr, mask: u32) {
-        self.has_lost |= mask & libc::IN_Q_OVERFLOW != 0;
+    fn note(&mut self, directory: i32, name: &OsStr, mask: ReadFlags) {
+        self.has_lost |= mask.contains(ReadFlags::QUEUE_OVERFLOW);
         let key = (directory, name.to_owned());
         let Some(number) = self.files.get(&key) else { return };
-        if mask & libc::IN_OPEN != 0 {
+        if mask.contains(ReadFlags::OPEN) {
             self.early.push(*number);
         }
-        if mask & libc::IN_ATTRIB != 0 {
+        if mask.contains(ReadFlags::ATTRIB) {
             self.files.remove(&key);
         }
     }

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use eyas_batch::host_name;
 use eyas_catalog::{has_ended, writer_mark};
 use eyas_text::{reason, say, shown, shown_path};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -98,8 +99,7 @@ fn remove_orphans(folder: &Path, verb: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(mark) = name.as_encoded_bytes().strip_prefix(begin.as_bytes()) else { continue };
-        // SAFETY: a plain call.
-        let is_own = entry.metadata().is_ok_and(|found| found.uid() == unsafe { libc::geteuid() });
+        let is_own = entry.metadata().is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw());
         if is_own && !entry.path().join(LOCK).exists() {
             if str::from_utf8(mark).is_ok_and(has_ended) {
                 let _ = fs::remove_file(entry.path().join(NEW_LOCK));
@@ -169,11 +169,10 @@ impl OnSignal {
                     asked_to_end.end();
                 };
                 running.asked.get_or_insert_with(Instant::now);
-                // SAFETY: a plain call; nobody has waited for the process yet, so the number is still its own.
-                unsafe {
-                    libc::kill(pid as libc::pid_t, libc::SIGTERM);
-                    // A program that a key has stopped learns of it now.
-                    libc::kill(pid as libc::pid_t, libc::SIGCONT);
+                // Nobody has waited for the process yet, so the number is still its own. A program that a key has stopped learns of
+                // it by the second signal.
+                for signal in [Signal::TERM, Signal::CONT] {
+                    let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, signal));
                 }
             }
         });

@@ -17,7 +17,6 @@
 use eyas_data::Digest;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -53,8 +52,8 @@ impl Compared {
         options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let records = options.open(path)?;
         let found = records.metadata()?;
-        // SAFETY: it takes nothing and cannot fail.
-        if !found.is_file() || found.uid() != unsafe { libc::geteuid() } || found.mode() & 0o022 != 0 {
+        if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0
+        {
             return Err(io::Error::other("others than this user may write it"));
         }
         let boot = fs::read("/proc/sys/kernel/random/boot_id")?;
@@ -179,9 +178,7 @@ fn ns(duration: Duration) -> u64 {
 
 /// The time since this machine was started, which nobody can set.
 fn since_boot_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes where it may; this clock is there.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -191,11 +188,7 @@ fn is_of_disk(file: &File) -> bool {
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const F2FS: i64 = 0xf2f5_2010;
-    // SAFETY: all of it are numbers, for which zero is a value.
-    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and the kernel writes where it may.
-    let status = unsafe { libc::fstatfs(file.as_raw_fd(), &mut found) };
-    status == 0 && [EXT, XFS, BTRFS, F2FS].contains(&(found.f_type as i64))
+    rustix::fs::fstatfs(file).is_ok_and(|found| [EXT, XFS, BTRFS, F2FS].contains(&(found.f_type as i64)))
 }
 
 #[cfg(test)]

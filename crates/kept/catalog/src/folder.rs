@@ -27,7 +27,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -252,8 +251,7 @@ fn open_object(path: &Path) -> io::Result<Option<fs::File>> {
 }
 
 fn is_ours(path: &Path) -> bool {
-    // SAFETY: it takes nothing and cannot fail.
-    fs::symlink_metadata(path).is_ok_and(|found| found.uid() == unsafe { libc::geteuid() })
+    fs::symlink_metadata(path).is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw())
 }
 
 /// Whether an error says that this object is lost, and nothing about the site: a disk that cannot give its bytes back, something
@@ -670,11 +668,7 @@ impl Drop for Batch<'_> {
 
 /// Flushes the file system that a folder lies on.
 fn sync_disk(folder: &fs::File) -> io::Result<()> {
-    // SAFETY: the descriptor is open for as long as `folder` lives.
-    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(rustix::fs::syncfs(folder)?)
 }
 
 /// Whether two seals are of versions with other files. One that is damaged is of none.

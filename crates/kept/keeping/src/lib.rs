@@ -16,6 +16,8 @@
 //! time ago counts as a copy as long as two good ones are within reach: most sites come back soon. Nothing here ever asks for a
 //! good copy to be dropped.
 
+#![forbid(unsafe_code)]
+
 //!
 //! Nothing here does I/O, reads a clock or draws a random number: `clippy.toml` beside this crate is the core's.
 //!

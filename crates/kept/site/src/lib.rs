@@ -37,6 +37,8 @@
 //!
 //! Not here: which copies are made (`eyas_keeping`), and who may read a data set (`eyas_catalog`).
 
+#![forbid(unsafe_code)]
+
 mod fetching;
 mod hub;
 mod pace;

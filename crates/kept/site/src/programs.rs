@@ -9,6 +9,7 @@
 use crate::protocol::{Ask, PIECE_BYTES, SILENCE_MAX, Tell};
 use crate::store::{Answering, Gone, Stopped};
 use eyas_text::line_of;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read as _, Write};
@@ -86,14 +87,8 @@ impl Programs {
         command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_for_programs(name)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let store = std::process::id();
-        // SAFETY: plain system calls, after which the process goes on as it was.
-        unsafe {
-            command.pre_exec(move || {
-                // The thread that starts it lives as long as the program.
-                eyas_runner::reaper::end_with(store, libc::SIGTERM);
-                Ok(())
-            });
-        }
+        // The thread that starts it lives as long as the program.
+        eyas_runner::reaper::ends_with(&mut command, store, libc::SIGTERM);
         command.spawn()
     }
 }
@@ -139,8 +134,8 @@ impl Drop for Work {
 struct Running(Child);
 
 impl Running {
-    fn group(&self) -> libc::pid_t {
-        self.0.id().cast_signed()
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
     }
 }
 
@@ -151,16 +146,16 @@ impl Drop for Running {
         }
         let asked = Instant::now();
         // The command ends the program that it runs.
-        // SAFETY: no memory is involved, and nobody has waited for the process, so the number is its own.
-        unsafe { libc::kill(self.group(), libc::SIGTERM) };
+        // Nobody has waited for the process, so the number is its own.
+        let _ = kill_process(self.pid(), Signal::TERM);
         while asked.elapsed() < END_PATIENCE {
             if matches!(self.0.try_wait(), Ok(Some(_))) {
                 return;
             }
             thread::sleep(LOOK);
         }
-        // SAFETY: as above; a group's number is that of the process which leads it.
-        unsafe { libc::kill(-self.group(), libc::SIGKILL) };
+        // A group's number is that of the process which leads it.
+        let _ = kill_process_group(self.pid(), Signal::KILL);
         let _ = self.0.wait();
     }
 }
@@ -196,8 +191,8 @@ impl Answering<'_> {
                 break;
             }
         }
-        // SAFETY: as in `Running::drop`; where nothing is left of the group, that is no harm.
-        unsafe { libc::kill(-running.group(), libc::SIGKILL) };
+        // Where nothing is left of the group, that is no harm.
+        let _ = kill_process_group(running.pid(), Signal::KILL);
         while let Ok((is_error, piece)) = printed.recv_timeout(LOOK) {
             self.send(&Tell::Printed(is_error, piece.into()))?;
         }

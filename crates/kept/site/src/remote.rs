@@ -8,10 +8,10 @@ use eyas_catalog::{
     Arrivals, Aside, Blocks, Condition, Error, Holding, Key, Permit, Place, Reach, Result, Sealed,
     is_plain_path,
 };
-use eyas_core::home_wait::{HomeWait, Tries};
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
 use eyas_terms::Timestamp;
+use eyas_terms::home_wait::{HomeWait, Tries};
 use eyas_wire::identity::{Identity, Join};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

@@ -10,6 +10,8 @@
 //! | [`model`] | the paper's formulas for how long a workload takes |
 //! | [`durability`] | a catalog over years, beside the Markov chain |
 
+#![forbid(unsafe_code)]
+
 pub mod durability;
 pub mod experiment;
 pub mod model;

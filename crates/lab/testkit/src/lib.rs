@@ -16,6 +16,8 @@
 //! The simulator runs the state machines of `eyas-core` and the sessions of `eyas-session` as they are; only what surrounds
 //! them is a model. Nothing here depends on the machine: one seed, one sequence of events, one trace hash.
 
+#![forbid(unsafe_code)]
+
 pub mod build;
 pub mod happening;
 pub mod home;

@@ -28,6 +28,8 @@
 //! Not here: whether other inputs exist or outputs can be written; home storage reports that when it is asked
 //! for them.
 
+#![forbid(unsafe_code)]
+
 mod commands;
 mod contain;
 mod dataset;

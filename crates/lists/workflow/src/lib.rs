@@ -24,6 +24,8 @@
 //!
 //! Not here: running tasks; finding patterns at run time (`eyas-core`).
 
+#![forbid(unsafe_code)]
+
 mod dax;
 pub mod detect;
 pub mod error;

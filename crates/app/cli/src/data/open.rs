@@ -63,8 +63,7 @@ pub fn now_ms() -> i64 {
 /// Whoever runs this program, by the name that the system knows. The rights to the database are the system's or the
 /// server's to check.
 pub fn caller() -> Caller {
-    // SAFETY: a plain query.
-    let uid = unsafe { libc::getuid() };
+    let uid = rustix::process::getuid().as_raw();
     // Without it, nothing says that there are namespaces.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| WHOLE_MAP.into());
     if is_whole(&map) {

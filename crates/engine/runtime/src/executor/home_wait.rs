@@ -1,13 +1,13 @@
 //! Transfers that wait for a home which does not answer.
 //!
-//! Which home is waited for, and how long: [`eyas_core::home_wait`]. Here are the clock, the sleep and the words. A
+//! Which home is waited for, and how long: [`eyas_terms::home_wait`]. Here are the clock, the sleep and the words. A
 //! transfer that waits holds no thread.
 
 use super::home_io::given_up;
 use crate::clock;
 use eyas_core::event::{TransferError, TransferErrorKind};
-use eyas_core::home_wait::{HomeWait, Tries};
 use eyas_data::Halt;
+use eyas_terms::home_wait::{HomeWait, Tries};
 use eyas_text::{line_of, shown};
 use eyas_wire::message::{HOMES_AWAY_MAX, HomeAway, MAY_NOT_READ};
 use std::collections::hash_map::RandomState;

@@ -152,8 +152,7 @@ fn processes() -> HashMap<u32, Process> {
 /// Whether a process is this one, or one of eyas of the same user.
 fn is_root() -> impl Fn(u32, &Process) -> bool {
     let own = std::process::id();
-    // SAFETY: a plain query.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     let is_ours = move |pid: u32| std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == user);
     move |pid, process| pid == own || process.is_eyas && is_ours(pid)
 }

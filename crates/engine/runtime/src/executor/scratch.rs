@@ -222,8 +222,7 @@ fn prefix() -> String {
 }
 
 fn uid() -> u32 {
-    // SAFETY: a plain query.
-    unsafe { libc::getuid() }
+    rustix::process::getuid().as_raw()
 }
 
 /// The folders in `root` whose name and owner are right.

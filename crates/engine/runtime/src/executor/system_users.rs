@@ -99,8 +99,7 @@ impl SystemUsers {
         if let Some(taken) = TAKEN.iter().find(|id| (*first..=*last).contains(*id)) {
             return Err(format!("{range} has the id {taken} in it, which systems use themselves"));
         }
-        // SAFETY: a plain query.
-        if unsafe { libc::geteuid() } != 0 {
+        if rustix::process::geteuid().as_raw() != 0 {
             return Err(
                 "--system-users needs an executor that runs as root, because only root may run programs as \
                         others; leave it out, or start the executor as root"

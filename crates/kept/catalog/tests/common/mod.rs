@@ -53,7 +53,7 @@ impl Server {
         );
         let folder = tempfile::tempdir().unwrap();
         // The server refuses to run as root, so root starts it as the user that the package has made.
-        if unsafe { libc::geteuid() } == 0 {
+        if rustix::process::geteuid().as_raw() == 0 {
             let user = Command::new("id").args(["-u", "postgres"]).output().unwrap();
             let user: u32 =
                 String::from_utf8(user.stdout).unwrap().trim().parse().expect("a user `postgres`");
@@ -104,7 +104,7 @@ impl Server {
 
     fn run(&self, program: &str, args: &[&str]) {
         let program = self.programs.join(program);
-        let mut command = if unsafe { libc::geteuid() } == 0 {
+        let mut command = if rustix::process::geteuid().as_raw() == 0 {
             let mut command = Command::new("setpriv");
             command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
             command

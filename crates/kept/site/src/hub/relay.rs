@@ -1,7 +1,7 @@
 //! Passes the bytes of two connections on to each other, as long as there are some.
 
+use rustix::net::sockopt;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -100,29 +100,10 @@ async fn pass(
 
 /// Has the system look whether the other end is there while nothing is sent, and while it takes nothing.
 fn notice_death(stream: &TcpStream) -> io::Result<()> {
-    let seconds = DEAD.as_secs() as libc::c_int;
-    let options = [
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds / 2),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds / 6),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3),
-    ];
-    for (level, name, value) in options {
-        // SAFETY: the descriptor is open as long as `stream`, and the value is a valid integer of the given size.
-        let set = unsafe {
-            libc::setsockopt(
-                stream.as_raw_fd(),
-                level,
-                name,
-                (&raw const value).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, DEAD / 2)?;
+    sockopt::set_tcp_keepintvl(stream, DEAD / 6)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, 3)?)
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::{Location, Place};
+use eyas_folder::place_of_mount;
 use std::ffi::CString;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,23 +80,10 @@ fn mounts_in(text: &[u8]) -> Vec<Mount> {
         let mut fields = mount.split(' ').skip(2);
         let (major, minor) = fields.next()?.split_once(':')?;
         let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
-        let point = PathBuf::from(std::ffi::OsString::from_vec(unescaped(fields.nth(1)?.as_bytes())));
+        let point = place_of_mount(fields.nth(1)?.as_bytes());
         Some(Mount { device, point, system })
     };
     text.split(|byte| *byte == b'\n').filter_map(mount).collect()
-}
-
-/// The kernel writes spaces, tabs, line breaks and backslashes as `\` with three octal digits.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        let digits = after.get(..3).filter(|_| *first == b'\\');
-        let code = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        out.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &after[3..] } else { after };
-    }
-    out
 }
 
 fn places_in_gluster(path: &Path, found: &Metadata) -> io::Result<Vec<Place>> {
@@ -184,7 +172,6 @@ mod tests {
         };
         let expect = [mount(39, "/mnt/a b", System::Gluster), mount(42, "/m", System::Moose)];
         assert_eq!(mounts_in(text), expect);
-        assert_eq!(unescaped(br"a\134\0\04"), br"a\\0\04");
     }
 
     /// The first two are answers of GlusterFS 10.3.

@@ -23,7 +23,7 @@
 //! Not here: the tries within one request, which follow each other within seconds (`eyas_storage::Retry`), and
 //! what a home is: the caller names it.
 
-use eyas_terms::Timestamp;
+use crate::Timestamp;
 use std::collections::BTreeMap;
 
 /// The first wait of a transfer, in nanoseconds; it doubles from try to try.
