@@ -27,6 +27,7 @@ UNSAFE = {
     "at-data": "what a program does between its fork and its beginning",
     "catalog": "the room that is reserved for its database",
     "cli": "signals, users and processes",
+    "cluster": "processes between their fork and their program, and signals",
     "data": "system calls on files and sockets",
     "fuzz": "an allocator that counts",
     "lab": "clocks and counters of the machine",

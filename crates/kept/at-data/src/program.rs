@@ -315,7 +315,7 @@ pub fn run_beginning(
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn what_a_command_left_that_was_killed_before_it_had_a_lock_is_removed() {
