@@ -12,7 +12,7 @@ use crate::data::check_outputs;
 use crate::environment::EnvArgs;
 use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
-use crate::running::nothing_to_do;
+use crate::running::{nothing_to_do, say_warning};
 use crate::runtimes::client_runtime;
 use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault, json};
@@ -106,7 +106,8 @@ async fn insist(
     let until = Instant::now() + PATIENCE;
     loop {
         let (addition, arrays) = (addition.clone(), list.shared_arrays());
-        let said = async { Client::connect(&file.read()?).await?.add(name, addition, arrays).await };
+        let said =
+            async { Client::connect(&file.read()?).await?.add(name, addition, arrays, say_warning).await };
         match said.await {
             Err(e) if is_patient && can_pass(&e) && Instant::now() < until => tokio::time::sleep(PAUSE).await,
             said => return said,

@@ -17,7 +17,7 @@ use eyas_cluster::{Cluster, given};
 use eyas_runtime::provider::calls_of;
 use eyas_tasklist::TaskList;
 use eyas_terms::RunId;
-use eyas_text::shown_path;
+use eyas_text::{line_of, shown_path};
 use eyas_wire::message::Keep;
 use std::path::Path;
 
@@ -228,11 +228,16 @@ async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
+/// What the cluster warns of while a submission waits to be accepted.
+pub fn say_warning(why: &str) {
+    eyas_text::say!("warning: {}", line_of(why));
+}
+
 /// Streams a list to a dispatcher, which may be on another machine; returns when the submission is durable.
 pub async fn submit_to(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
     let RunRequest { list, name, keep, prints, .. } = request;
     let keep = Keep { files: *keep, printed: *prints };
-    let run = client.submit(name, keep, list.shared_arrays()).await?;
+    let run = client.submit(name, keep, list.shared_arrays(), say_warning).await?;
     let target = client.target();
     if let Some(dir) = target.dir_here() {
         request.remember(dir, run);

@@ -19,7 +19,6 @@ use eyas_net::{self as net, NetError, Reader, Writer};
 use eyas_storage::signed;
 use eyas_terms::array::TaskArray;
 use eyas_terms::{AttemptNo, ExecutorId, RunId};
-use eyas_text::{line_of, say};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use eyas_wire::users::{ClusterRights, UserKey};
@@ -121,36 +120,36 @@ impl Client {
 
     // ------------------------------------------------------------ what it is for
 
-    /// Submits a run; returns when that is durable.
+    /// Submits a run; returns when that is durable. `warn` is given what the cluster warns of meanwhile, each sentence once.
     pub async fn submit(
         &mut self,
         name: &str,
         keep: Keep,
         arrays: impl IntoIterator<Item = Arc<TaskArray>>,
+        warn: impl FnMut(&str),
     ) -> Result<RunId, NetError> {
         let open = RequestBody::OpenRun { name: name.into(), keep, into: None };
-        Ok(self.stream(open, arrays).await?.run)
+        Ok(self.stream(open, arrays, warn).await?.run)
     }
 
     /// Adds tasks to a run that goes on; returns when that is durable. Tasks that were already added with the
-    /// same token are not added again.
+    /// same token are not added again. `warn`: as of [`Self::submit`].
     pub async fn add(
         &mut self,
         name: &str,
         addition: Addition,
         arrays: impl IntoIterator<Item = Arc<TaskArray>>,
+        warn: impl FnMut(&str),
     ) -> Result<Accepted, NetError> {
-        self.stream(
-            RequestBody::OpenRun { name: name.into(), keep: Keep::default(), into: Some(addition) },
-            arrays,
-        )
-        .await
+        let open = RequestBody::OpenRun { name: name.into(), keep: Keep::default(), into: Some(addition) };
+        self.stream(open, arrays, warn).await
     }
 
     async fn stream(
         &mut self,
         open: RequestBody,
         arrays: impl IntoIterator<Item = Arc<TaskArray>>,
+        mut warn: impl FnMut(&str),
     ) -> Result<Accepted, NetError> {
         let run = match self.ask(open).await? {
             ReplyBody::RunOpened { run, .. } => run,
@@ -175,7 +174,7 @@ impl Client {
             match reply.body {
                 ReplyBody::Status(status) => {
                     for why in status.warnings.into_iter().filter(|why| said.insert(why.clone())) {
-                        say!("warning: {}", line_of(&why));
+                        warn(&why);
                     }
                 }
                 ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),

@@ -33,7 +33,7 @@ fn tasks(n_tasks: u32, command: &[&str]) -> [Arc<TaskArray>; 1] {
 /// Submits tasks, and begins to watch them.
 async fn submit<'a>(cluster: &'a mut Cluster, tasks: [Arc<TaskArray>; 1]) -> Watch<'a> {
     let mut client = cluster.connect().await.unwrap();
-    let run = client.submit("a test", Keep::default(), tasks).await.unwrap();
+    let run = client.submit("a test", Keep::default(), tasks, |_| ()).await.unwrap();
     assert_eq!(run, RunId(1));
     Watch::begin(client, run, 50_000_000, Some(cluster)).unwrap()
 }
