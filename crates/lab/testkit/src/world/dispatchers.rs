@@ -260,8 +260,11 @@ impl World {
         self.n_revivals += 1;
         let member = &mut self.members[m];
         member.done.remove(&task);
-        member.outcomes.remove(&task);
         member.promised.remove(&task);
+        // It may have failed at the same moment.
+        if !matches!(process.core().task_state(task), TaskState::Failed | TaskState::Cancelled) {
+            member.outcomes.remove(&task);
+        }
         let n_holders = process.core().work().catalog().n_holders(lost);
         let is_gone = n_holders == 0 || self.o.islands.is_some();
         assert!(is_gone, "{task:?} runs again for {lost:?}, which is there");
