@@ -386,3 +386,21 @@ def test_the_terms_of_the_papers_are_commands_that_there_are() -> None:
         if not found or not set(re.findall(r"--[a-z][a-z-]+", words.split(" -- ")[0])) <= options:
             missing.append(words)
     assert not missing
+
+
+# Words that say nothing of what a type is of. `HomePlace` and `FoundKey` do.
+WITHOUT_SUBJECT = "Place Node Found Seen Reader Work Held Said Taken Made Given Kept".split()
+
+
+def test_names_of_types_have_a_subject() -> None:
+    """Tests may name their types as they like."""
+    declared = re.compile(
+        rf"^ *(?:pub(?:\([\w: ]+\))? )?(?:struct|enum|trait|type) ({'|'.join(WITHOUT_SUBJECT)})\b",
+        re.MULTILINE,
+    )
+    found = []
+    for path in sorted(ROOT.glob("crates/*/*/src/**/*.rs")):
+        code = path.read_text(encoding="utf-8").partition("#[cfg(test)]\nmod tests")[0]
+        if path.name != "tests.rs" and "tests" not in path.parts:
+            found += [f"{path.relative_to(ROOT)}: {name}" for name in declared.findall(code)]
+    assert not found

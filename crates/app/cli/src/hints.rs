@@ -155,8 +155,12 @@ fn is_of_shell(word: &str) -> bool {
 /// Hints on a list, one of each kind: files beside the list that commands name and that are no files of their tasks, patterns that find
 /// none, and shell words in a command without a shell.
 pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
-    let (mut lacks, mut renamed, mut finds_none, mut no_shell) =
-        (Found::default(), Found::default(), Found::default(), Found::default());
+    let (mut lacks, mut renamed, mut finds_none, mut no_shell) = (
+        LikelyMistakes::default(),
+        LikelyMistakes::default(),
+        LikelyMistakes::default(),
+        LikelyMistakes::default(),
+    );
     for array in list.arrays.iter().take(ARRAYS_MAX) {
         let task = array.expand(0);
         let words: Vec<&str> = match &task.command {
@@ -233,12 +237,12 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
 
 /// Tasks with a likely mistake: the first such task with the word that shows it, and their number.
 #[derive(Default)]
-struct Found {
+struct LikelyMistakes {
     first: Option<(String, String)>,
     n: u64,
 }
 
-impl Found {
+impl LikelyMistakes {
     fn take(&mut self, id: &str, word: Option<&str>, n_tasks: u32) {
         let Some(word) = word else { return };
         self.first.get_or_insert_with(|| (id.to_string(), word.to_string()));

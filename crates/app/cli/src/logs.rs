@@ -3,7 +3,7 @@
 use crate::args::{SourceArgs, task_name};
 use crate::connect::connect;
 use crate::print::size;
-use crate::printed::{self, KEEP_ALL, Piece, Prints, Seen};
+use crate::printed::{self, KEEP_ALL, Piece, Prints, ShownOutput};
 use crate::runtimes::client_runtime;
 use crate::source::{self, Source};
 use crate::{Exit, Fault};
@@ -79,7 +79,7 @@ async fn ended(dirs: &[PathBuf], run: Option<RunId>, task: &str) -> Result<Exit,
         reason: story.reason,
         attempts: story.printed.iter().map(to_message).collect(),
     };
-    let mut seen = Seen::default();
+    let mut seen = ShownOutput::default();
     let lost_bytes = show_new(&printed, &mut seen, &mut Whole::Ended(dirs)).await?;
     if seen.is_empty() {
         eyas_text::say!("{}", printed::nothing_printed(&printed));
@@ -90,7 +90,7 @@ async fn ended(dirs: &[PathBuf], run: Option<RunId>, task: &str) -> Result<Exit,
 async fn follow(target: &Target, run: Option<RunId>, task: &str, follow: bool) -> Result<Exit, Fault> {
     let name = task_name(task)?;
     let mut client = Client::connect(target).await?;
-    let (mut seen, mut said, mut lost_bytes) = (Seen::default(), None, 0);
+    let (mut seen, mut said, mut lost_bytes) = (ShownOutput::default(), None, 0);
     loop {
         let printed = client.printed(run, name.clone()).await?;
         lost_bytes += show_new(&printed, &mut seen, &mut Whole::Live(&mut client)).await?;
@@ -124,7 +124,7 @@ pub fn not_whole(lost_bytes: u64) -> Fault {
 }
 
 /// Shows what a task has printed since the last call, each stream separately. Returns how many bytes are missing in a pipe or file.
-async fn show_new(task: &TaskPrinted, seen: &mut Seen, whole: &mut Whole<'_>) -> Result<u64, Fault> {
+async fn show_new(task: &TaskPrinted, seen: &mut ShownOutput, whole: &mut Whole<'_>) -> Result<u64, Fault> {
     let several = task.attempts.len() > 1;
     let mut lost_bytes = 0;
     for attempt in &task.attempts {
@@ -255,7 +255,7 @@ fn failed_ended(dirs: &[PathBuf], run: Option<RunId>) -> Result<Exit, Fault> {
 /// Everything that a task printed, under a heading, on standard output.
 fn show_grouped(task: &TaskPrinted) -> std::io::Result<()> {
     writeln!(eyas_text::stdout(), "{}", printed::heading(task))?;
-    let mut seen = Seen::default();
+    let mut seen = ShownOutput::default();
     for attempt in &task.attempts {
         if task.attempts.len() > 1 {
             writeln!(eyas_text::stdout(), "--- attempt {}", attempt.attempt)?;

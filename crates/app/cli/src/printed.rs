@@ -50,9 +50,9 @@ pub fn beyond(captured: &Captured, seen: u64) -> Vec<Piece<'_>> {
 
 /// How much of a task's attempts was shown, so that only new output is shown next.
 #[derive(Default)]
-pub struct Seen(BTreeMap<AttemptNo, [u64; 2]>);
+pub struct ShownOutput(BTreeMap<AttemptNo, [u64; 2]>);
 
-impl Seen {
+impl ShownOutput {
     /// The new pieces of an attempt's two streams, which count as shown from here on; and whether this is the
     /// attempt's first output.
     pub fn take<'a>(&mut self, printed: &'a Printed) -> ([Vec<Piece<'a>>; 2], bool) {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn what_is_shown_piece_by_piece_is_the_whole_but_for_what_is_said_to_be_cut() {
         for steps in [vec![0, 3, 10, 30, 31, 80, 81], vec![100], vec![5, 5, 12, 200], vec![10, 20, 21]] {
-            let (mut seen, mut at) = (Seen::default(), 0);
+            let (mut seen, mut at) = (ShownOutput::default(), 0);
             for total in steps {
                 let (whole, stdout) = captured(total, 10);
                 let printed = Printed { stdout, ..Printed::default() };

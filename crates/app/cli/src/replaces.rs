@@ -326,7 +326,7 @@ enum Kind {
 }
 
 /// The folder that an output goes into, which need not be there yet.
-struct Place {
+struct OutputFolder {
     /// Without symbolic links.
     real: PathBuf,
     is_linked: bool,
@@ -334,8 +334,8 @@ struct Place {
     why_not: Option<(String, bool)>,
 }
 
-impl Place {
-    fn of(folder: &Path) -> Place {
+impl OutputFolder {
+    fn of(folder: &Path) -> OutputFolder {
         let mut missing = vec![];
         for at in folder.ancestors() {
             let why_not = match fs::metadata(at) {
@@ -352,9 +352,9 @@ impl Place {
             let mut real = fs::canonicalize(at).unwrap_or_else(|_| at.to_owned());
             let is_linked = real != at;
             real.extend(missing.iter().rev());
-            return Place { real, is_linked, why_not };
+            return OutputFolder { real, is_linked, why_not };
         }
-        Place { real: folder.to_owned(), is_linked: false, why_not: None }
+        OutputFolder { real: folder.to_owned(), is_linked: false, why_not: None }
     }
 }
 
@@ -362,7 +362,7 @@ impl Place {
 #[derive(Default)]
 struct Disk {
     folders: FxHashMap<String, Folder>,
-    places: FxHashMap<String, Place>,
+    places: FxHashMap<String, OutputFolder>,
 }
 
 #[derive(Default)]
@@ -376,10 +376,10 @@ struct Folder {
 
 impl Disk {
     /// The folder of an absolute path.
-    fn place(&mut self, path: &str) -> &Place {
+    fn place(&mut self, path: &str) -> &OutputFolder {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         if !self.places.contains_key(parent) {
-            self.places.insert(parent.to_owned(), Place::of(folder(parent)));
+            self.places.insert(parent.to_owned(), OutputFolder::of(folder(parent)));
         }
         &self.places[parent]
     }

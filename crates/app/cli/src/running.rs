@@ -107,7 +107,7 @@ enum Host {
     /// One that is up.
     Up(JoinFile),
     /// One of the run's own, which ends with it. `is_dir_ours`: nobody named its folder.
-    Own { cluster: Cluster, is_dir_ours: bool },
+    Own { cluster: Box<Cluster>, is_dir_ours: bool },
 }
 
 /// The named cluster, or a new one.
@@ -145,7 +145,7 @@ fn start_host(list: &TaskList, args: &ClusterArgs) -> Result<Host, Fault> {
         tmpfs::say_so(cluster.dir(), args.node.cache.saturating_mul(u64::from(args.nodes.max)));
     }
     known.remember(cluster.dir(), Kind::Run(std::process::id()))?;
-    Ok(Host::Own { cluster, is_dir_ours })
+    Ok(Host::Own { cluster: Box::new(cluster), is_dir_ours })
 }
 
 impl Host {
@@ -172,7 +172,7 @@ impl Host {
         let Host::Own { cluster, is_dir_ours } = self else { return outcome(end?, json) };
         let (dir, dispatcher_dir) = (cluster.dir().to_path_buf(), cluster.dispatcher_dir());
         let in_haste = end.as_ref().is_ok_and(|end| end.in_haste);
-        client_runtime().block_on(end_cluster(cluster, in_haste))?;
+        client_runtime().block_on(end_cluster(*cluster, in_haste))?;
         if let Some(calls) = calls_of(&dispatcher_dir).filter(|_| end.is_ok()) {
             eyas_text::say!(
                 "the batch system was asked {}: {}",

@@ -217,7 +217,8 @@ pub fn find_profile(places: &[PathBuf], name: &str) -> Result<(PathBuf, Profile)
 
 /// Reads the text of a file that lies at `path`. `Err`: all that is wrong with it, in the order of lines.
 pub fn parse(path: &Path, text: &str) -> Result<Config, Wrong> {
-    let mut reader = Reader { text, folder: path.parent().unwrap_or(Path::new("")), complaints: vec![] };
+    let mut reader =
+        ProfileReader { text, folder: path.parent().unwrap_or(Path::new("")), complaints: vec![] };
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let at = error.span().unwrap_or(0..0);
@@ -234,14 +235,14 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, Wrong> {
     Err(Wrong { path: path.into(), complaints: reader.complaints, profiles, homes, home_on })
 }
 
-struct Reader<'a> {
+struct ProfileReader<'a> {
     text: &'a str,
     /// Of the file.
     folder: &'a Path,
     complaints: Vec<Complaint>,
 }
 
-impl Reader<'_> {
+impl ProfileReader<'_> {
     fn line(&self, at: &Range<usize>) -> usize {
         let before = self.text.as_bytes().get(..at.start).unwrap_or_default();
         1 + before.iter().filter(|byte| **byte == b'\n').count()

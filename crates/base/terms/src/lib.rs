@@ -26,6 +26,6 @@ pub mod recipe;
 pub mod rng;
 mod types;
 
-pub use location::{CatalogLocation, Location, Made, RUN_FILE, is_directory, run_file};
+pub use location::{CatalogLocation, Location, MadeLocation, RUN_FILE, is_directory, run_file};
 pub use phase::TaskPhase;
 pub use types::*;

@@ -14,7 +14,7 @@
 //! for a file as users write it.
 //!
 //! A third kind is *made*: each node makes such an object itself from another one, by a recipe, and keeps it in its
-//! cache for all tasks that need it (the type [`Made`]; decision 0054). To the rest of this crate it is an object at
+//! cache for all tasks that need it (the type [`MadeLocation`]; decision 0054). To the rest of this crate it is an object at
 //! home: the node is asked for its version, which is that of the packed file, and "reading it from home" makes it.
 //!
 //! Both types borrow a text and cost one comparison; nothing is allocated. Stored and sent data carry the
@@ -41,7 +41,7 @@ pub const PACKED_NAME: &str = ".packed/";
 
 /// The location of an object that nodes make, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Made<'a> {
+pub struct MadeLocation<'a> {
     /// How it is made; it has no `:`. Only the driver of a node knows what it means.
     pub recipe: &'a str,
     /// The location of the packed file, in the form that the whole text has.
@@ -49,17 +49,17 @@ pub struct Made<'a> {
     pub is_directory: bool,
 }
 
-impl<'a> Made<'a> {
+impl<'a> MadeLocation<'a> {
     /// `None`: the text is no such location.
-    pub fn of(text: &'a str) -> Option<Made<'a>> {
+    pub fn of(text: &'a str) -> Option<MadeLocation<'a>> {
         let (recipe, packed) = text.strip_prefix(MADE)?.split_once(':')?;
         let bare = packed.strip_suffix('/');
-        Some(Made { recipe, packed: bare.unwrap_or(packed), is_directory: bare.is_some() })
+        Some(MadeLocation { recipe, packed: bare.unwrap_or(packed), is_directory: bare.is_some() })
     }
 
     /// The text, for a recipe without `:`.
     pub fn text(self) -> String {
-        let Made { recipe, packed, is_directory } = self;
+        let MadeLocation { recipe, packed, is_directory } = self;
         format!("{MADE}{recipe}:{packed}{}", if is_directory { "/" } else { "" })
     }
 }
@@ -67,7 +67,7 @@ impl<'a> Made<'a> {
 /// Whether `text` is the location of a directory that nodes make. It is a tree on the node's disk and has no bytes
 /// of its own, so nodes cannot send it to each other: the packed file travels.
 pub fn is_made_tree(text: &str) -> bool {
-    Made::of(text).is_some_and(|made| made.is_directory)
+    MadeLocation::of(text).is_some_and(|made| made.is_directory)
 }
 
 /// A location as users write it.
@@ -235,7 +235,7 @@ impl RunScope {
     pub fn put_into<'t>(&self, text: &'t mut String) -> CatalogLocation<'t> {
         if !Location::of(text).stays() {
             // What is made of a file of the run belongs to the run, too.
-            if let Some(at) = Made::of(text)
+            if let Some(at) = MadeLocation::of(text)
                 .filter(|made| Location::of(made.packed).stays())
                 .map(|made| MADE.len() + made.recipe.len() + 1 + RUN_FILE.len())
             {

@@ -1,6 +1,6 @@
 //! Recipes: how a node makes an object of a packed file.
 //!
-//! A recipe is a part of the made object's location ([`crate::location::Made`]), so equal recipes have equal texts, and
+//! A recipe is a part of the made object's location ([`crate::location::MadeLocation`]), so equal recipes have equal texts, and
 //! a text has no `:`. Who carries a recipe out is the driver of a node.
 
 use std::fmt;
@@ -103,7 +103,7 @@ fn decode(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::location::Made;
+    use crate::location::MadeLocation;
     use proptest::prelude::*;
 
     #[test]
@@ -126,8 +126,8 @@ mod tests {
         ) {
             let recipe = Recipe::Command(words);
             let text = recipe.to_string();
-            let location = Made { recipe: &text, packed: &packed, is_directory }.text();
-            let made = Made::of(&location).unwrap();
+            let location = MadeLocation { recipe: &text, packed: &packed, is_directory }.text();
+            let made = MadeLocation::of(&location).unwrap();
             prop_assert_eq!((made.packed, made.is_directory), (&*packed, is_directory));
             prop_assert_eq!(crate::is_directory(&location), is_directory);
             prop_assert_eq!(Recipe::parse(made.recipe), Some(recipe));

@@ -1,6 +1,8 @@
 //! Grid Engine.
 
-use crate::{BatchSystem, Env, HOSTS_OF_GRID_ENGINE, Job, Node, Result, State, Target, Times, names_of_file};
+use crate::{
+    BatchNode, BatchSystem, Env, HOSTS_OF_GRID_ENGINE, Job, Result, State, Target, Times, names_of_file,
+};
 use eyas_text::line_of;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -19,7 +21,7 @@ impl BatchSystem for GridEngine {
         "Grid Engine"
     }
 
-    fn nodes(&self) -> Result<Vec<Node>> {
+    fn nodes(&self) -> Result<Vec<BatchNode>> {
         Ok(nodes_of(&ask(&["qstat", "-f", "-xml"], None)?))
     }
 
@@ -146,8 +148,8 @@ fn limit_and_start(xml: &str) -> Option<(u64, u64)> {
 }
 
 /// The hosts of `qstat -f -xml`, which has an element for each queue on each host.
-fn nodes_of(text: &str) -> Vec<Node> {
-    let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
+fn nodes_of(text: &str) -> Vec<BatchNode> {
+    let mut nodes: BTreeMap<&str, BatchNode> = BTreeMap::new();
     for queue in text.split("<Queue-List>").skip(1) {
         // Jobs in it have states, too.
         let queue = queue.split("<job_list").next().unwrap_or_default();
@@ -163,7 +165,7 @@ fn nodes_of(text: &str) -> Vec<Node> {
             let short = host.split('.').next().unwrap_or(host);
             let names =
                 if short == host { vec![host.to_owned()] } else { vec![host.to_owned(), short.to_owned()] };
-            Node { name: host.to_owned(), names, takes_jobs: false, n_busy: 0 }
+            BatchNode { name: host.to_owned(), names, takes_jobs: false, n_busy: 0 }
         });
         // Whatever is said of its state (alarm, unknown, disabled, error, suspended), nothing starts there now.
         let is_well = value("state").is_none_or(str::is_empty) && value("arch") != Some("NA");

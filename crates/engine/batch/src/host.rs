@@ -1,6 +1,6 @@
 //! What this machine is called, and which nodes of a batch system a host is.
 
-use crate::Node;
+use crate::BatchNode;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 
@@ -56,14 +56,14 @@ fn own_v6(list: &str) -> impl Iterator<Item = IpAddr> {
 }
 
 /// The nodes that are on a host, by its names or its addresses. host : a name, a full name, or an address.
-pub fn nodes_on(host: &str, nodes: &[Node]) -> BTreeSet<String> {
+pub fn nodes_on(host: &str, nodes: &[BatchNode]) -> BTreeSet<String> {
     let mut own = vec![host.to_owned()];
     own.extend(short_of(host));
     let this = names_of_host(&host_name());
     if this.iter().any(|name| name == host) {
         own.extend(this);
     }
-    let is_named = |node: &&Node| node.names.iter().any(|name| own.contains(name));
+    let is_named = |node: &&BatchNode| node.names.iter().any(|name| own.contains(name));
     let named: BTreeSet<String> = nodes.iter().filter(is_named).map(|node| node.name.clone()).collect();
     if !named.is_empty() {
         return named;
@@ -73,7 +73,7 @@ pub fn nodes_on(host: &str, nodes: &[Node]) -> BTreeSet<String> {
         found.map(|address| address.ip()).collect()
     };
     let wanted = addresses(host);
-    let is_there = |node: &&Node| node.names.iter().any(|name| !addresses(name).is_disjoint(&wanted));
+    let is_there = |node: &&BatchNode| node.names.iter().any(|name| !addresses(name).is_disjoint(&wanted));
     nodes.iter().filter(is_there).map(|node| node.name.clone()).collect()
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_node_is_found_by_any_of_its_hosts_names() {
-        let node = |names: &[&str]| Node {
+        let node = |names: &[&str]| BatchNode {
             name: names[0].to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             takes_jobs: true,

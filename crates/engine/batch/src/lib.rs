@@ -27,7 +27,7 @@ pub const HOSTS_OF_PBS: &str = "PBS_NODEFILE";
 
 /// A node of a batch system.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Node {
+pub struct BatchNode {
     pub name: String,
     /// Its name, its host's name and its address, as far as they differ.
     pub names: Vec<String>,
@@ -54,7 +54,7 @@ pub enum State {
 pub struct Target<'a> {
     pub hosts: &'a [String],
     /// All hosts there are.
-    pub all: &'a [Node],
+    pub all: &'a [BatchNode],
     /// Whether it may start elsewhere where these are not free.
     pub is_soft: bool,
 }
@@ -76,7 +76,7 @@ pub trait BatchSystem: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// All nodes, by name.
-    fn nodes(&self) -> Result<Vec<Node>>;
+    fn nodes(&self) -> Result<Vec<BatchNode>>;
 
     /// Options that aim a job at some hosts; none, where any host will do.
     fn aim(&self, target: &Target) -> Vec<String>;

@@ -1,6 +1,6 @@
 //! Slurm.
 
-use crate::{BatchSystem, Env, HOSTS_OF_SLURM, Job, Node, Result, State, Target, Times, names_of_lines};
+use crate::{BatchNode, BatchSystem, Env, HOSTS_OF_SLURM, Job, Result, State, Target, Times, names_of_lines};
 use eyas_text::line_of;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,7 +15,7 @@ impl BatchSystem for Slurm {
         "Slurm"
     }
 
-    fn nodes(&self) -> Result<Vec<Node>> {
+    fn nodes(&self) -> Result<Vec<BatchNode>> {
         let text = ask(&["scontrol", "--oneliner", "show", "node"], None)?;
         Ok(text.lines().filter_map(node_of).collect())
     }
@@ -127,7 +127,7 @@ fn state(job: &str) -> Result<State> {
     }
 }
 
-fn node_of(line: &str) -> Option<Node> {
+fn node_of(line: &str) -> Option<BatchNode> {
     let fields = fields_of(line);
     let name = (*fields.get("NodeName")?).to_owned();
     let mut names = vec![name.clone()];
@@ -142,7 +142,7 @@ fn node_of(line: &str) -> Option<Node> {
     let never = ["DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "*"];
     let takes_jobs = !never.iter().any(|word| state.contains(word));
     let n_busy = fields.get("CPUAlloc").and_then(|n| n.parse().ok()).unwrap_or(0);
-    Some(Node { name, names, takes_jobs, n_busy })
+    Some(BatchNode { name, names, takes_jobs, n_busy })
 }
 
 /// `KEY=VALUE` words; the first of a name counts.

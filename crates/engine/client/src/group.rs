@@ -12,7 +12,7 @@
 
 use super::open;
 use eyas_core::group::giver_of;
-use eyas_net::{NetError, Reader, Writer};
+use eyas_net::{FrameReader, NetError, Writer};
 use eyas_session::client::{self as session, Input, Output, Submission};
 use eyas_terms::RunId;
 use eyas_wire::identity::Join;
@@ -171,7 +171,7 @@ impl Group {
 async fn keep(
     shared: std::sync::Weak<Shared>,
     member: usize,
-    mut reader: Option<Reader>,
+    mut reader: Option<FrameReader>,
     mut join: Join,
     path: Option<PathBuf>,
 ) {

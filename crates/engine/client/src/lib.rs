@@ -15,7 +15,7 @@ mod group;
 pub mod resume;
 mod target;
 
-use eyas_net::{self as net, NetError, Reader, Writer};
+use eyas_net::{self as net, FrameReader, NetError, Writer};
 use eyas_storage::signed;
 use eyas_terms::array::TaskArray;
 use eyas_terms::{AttemptNo, ExecutorId, RunId};
@@ -45,7 +45,7 @@ const WAIT_LOOK: Duration = Duration::from_secs(2);
 const QUERIES_AT_ONCE: usize = 1000;
 
 enum Way {
-    One { reader: Reader, writer: Writer },
+    One { reader: FrameReader, writer: Writer },
     Several(Group),
 }
 
@@ -361,7 +361,7 @@ fn makes_no_sense(what: &str) -> NetError {
 
 /// Connects to one dispatcher as a client. Also gives the addresses of the dispatchers of its group, if it is
 /// one of several.
-async fn open(address: &str, join: &Join) -> Result<(Reader, Writer, Vec<String>), NetError> {
+async fn open(address: &str, join: &Join) -> Result<(FrameReader, Writer, Vec<String>), NetError> {
     let hello = Hello::Client { name: format!("pid {}", std::process::id()) };
     let (reader, writer, welcome) = net::enter(address, &join.identity, &hello).await?;
     match welcome {

@@ -117,7 +117,7 @@ impl Why {
 
 /// The file at a location at home.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Found {
+pub enum FoundFile {
     Bytes(Digest),
     Missing,
     /// The file may exist, but cannot be read.
@@ -193,10 +193,10 @@ impl Decision {
 /// What `look` found at home; each location is examined once.
 struct AtHome<F> {
     look: F,
-    found: FxHashMap<String, Found>,
+    found: FxHashMap<String, FoundFile>,
 }
 
-impl<F: Fn(&[String]) -> Vec<Found>> AtHome<F> {
+impl<F: Fn(&[String]) -> Vec<FoundFile>> AtHome<F> {
     fn look_at<'a>(&mut self, locations: impl Iterator<Item = &'a str>) {
         let fresh: FxHashSet<&str> = locations.filter(|at| !self.found.contains_key(*at)).collect();
         let mut fresh: Vec<String> = fresh.into_iter().map(str::to_owned).collect();
@@ -207,7 +207,7 @@ impl<F: Fn(&[String]) -> Vec<Found>> AtHome<F> {
 }
 
 /// Decides which tasks have to run. `look` examines locations at home.
-pub fn decide(list: &TaskList, memo: &Memo, look: impl Fn(&[String]) -> Vec<Found>) -> Decision {
+pub fn decide(list: &TaskList, memo: &Memo, look: impl Fn(&[String]) -> Vec<FoundFile>) -> Decision {
     if memo.is_empty() {
         return Decision::all(list, Why::NoEarlierRun);
     }
@@ -246,7 +246,7 @@ struct Deciding<'l, 'a, F> {
     decision: Decision,
 }
 
-impl<'a, F: Fn(&[String]) -> Vec<Found>> Deciding<'_, 'a, F> {
+impl<'a, F: Fn(&[String]) -> Vec<FoundFile>> Deciding<'_, 'a, F> {
     /// Decides for tasks that nobody has run before as they are, or that read what a running task makes. Gives the others.
     fn judge_recipes(&mut self, some: &[usize]) -> Vec<(usize, TaskSpec, Recipe)> {
         let mut open = vec![];
@@ -304,9 +304,9 @@ impl<'a, F: Fn(&[String]) -> Vec<Found>> Deciding<'_, 'a, F> {
         let digest_of = |at: &String| match self.made.get(at).copied().or_else(|| digest_of_recipe(at)) {
             Some(digest) => Ok(digest),
             None => match self.home.found[at] {
-                Found::Bytes(digest) => Ok(digest),
-                Found::Missing => Err(Why::InputMissing(at.clone())),
-                Found::Unreadable => Err(Why::InputUnreadable(at.clone())),
+                FoundFile::Bytes(digest) => Ok(digest),
+                FoundFile::Missing => Err(Why::InputMissing(at.clone())),
+                FoundFile::Unreadable => Err(Why::InputUnreadable(at.clone())),
             },
         };
         spec.inputs.iter().map(|(_, at)| digest_of(at)).collect()
@@ -374,7 +374,7 @@ fn stays(at: &str) -> bool {
 }
 
 /// Whether all outputs of `record` are where `spec` has them.
-fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, Found>) -> Result<(), Why> {
+fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, FoundFile>) -> Result<(), Why> {
     for (name, at) in &spec.outputs {
         let Some((_, made)) = record.outputs.iter().find(|(n, _)| n == name) else {
             return Err(Why::OutputNames);
@@ -383,10 +383,10 @@ fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, Found>) 
             continue;
         }
         match &found[at] {
-            Found::Bytes(digest) if digest == made => {}
-            Found::Bytes(_) => return Err(Why::OutputOther(at.clone())),
-            Found::Missing => return Err(Why::OutputMissing(at.clone())),
-            Found::Unreadable => return Err(Why::OutputUnreadable(at.clone())),
+            FoundFile::Bytes(digest) if digest == made => {}
+            FoundFile::Bytes(_) => return Err(Why::OutputOther(at.clone())),
+            FoundFile::Missing => return Err(Why::OutputMissing(at.clone())),
+            FoundFile::Unreadable => return Err(Why::OutputUnreadable(at.clone())),
         }
     }
     Ok(())

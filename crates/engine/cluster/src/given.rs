@@ -18,7 +18,7 @@ const BYTES_MAX: u64 = 1 << 20;
 const LINES_KEPT: usize = 1000;
 
 #[derive(Serialize, Deserialize)]
-struct Given {
+struct SubmittedRun {
     run: u32,
     folder: String,
     /// It was waited for there, and not given.
@@ -51,7 +51,7 @@ fn add(dir: &Path, RunId(run): RunId, waited: bool) {
         let _ = fs::write(&part, kept).and_then(|()| fs::rename(&part, &path));
     }
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-    if let (Ok(mut file), Ok(line)) = (file, serde_json::to_string(&Given { run, folder, waited })) {
+    if let (Ok(mut file), Ok(line)) = (file, serde_json::to_string(&SubmittedRun { run, folder, waited })) {
         let _ = file.write_all(format!("{line}\n").as_bytes());
     }
 }
@@ -69,10 +69,11 @@ pub fn not_waited_for(dir: &Path) -> Vec<RunId> {
 }
 
 /// What the file says of the working folder, the newest first.
-fn lines_from_here(dir: &Path) -> impl Iterator<Item = Given> {
+fn lines_from_here(dir: &Path) -> impl Iterator<Item = SubmittedRun> {
     let here = here();
     let text = fs::read_to_string(dir.join(FILE)).unwrap_or_default();
-    let given = text.lines().rev().filter_map(|line| serde_json::from_slice::<Given>(line.as_bytes()).ok());
+    let given =
+        text.lines().rev().filter_map(|line| serde_json::from_slice::<SubmittedRun>(line.as_bytes()).ok());
     let of_here = given.filter(|given| Some(&given.folder) == here.as_ref());
     of_here.collect::<Vec<_>>().into_iter()
 }
@@ -87,7 +88,8 @@ mod tests {
         assert_eq!(from_here(dir.path()), []);
         note(dir.path(), RunId(1));
         let other =
-            serde_json::to_string(&Given { run: 2, folder: "/elsewhere".into(), waited: false }).unwrap();
+            serde_json::to_string(&SubmittedRun { run: 2, folder: "/elsewhere".into(), waited: false })
+                .unwrap();
         let path = dir.path().join(FILE);
         fs::write(&path, fs::read_to_string(&path).unwrap() + &other + "\n{\"torn").unwrap();
         note(dir.path(), RunId(3));

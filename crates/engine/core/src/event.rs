@@ -161,7 +161,7 @@ pub struct Offer {
     pub memory_bytes: u64,
     pub cache_bytes: u64,
     /// What its cache already holds.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldObject>,
     /// Attempts it still has from before its connection broke.
     pub attempts: Vec<(TaskId, AttemptNo)>,
     /// The dispatcher process that welcomed the executor last. That process, or an earlier one with the same
@@ -253,7 +253,7 @@ impl Offer {
 
 /// One object that a (re)joining executor has.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-pub struct Held {
+pub struct HeldObject {
     pub digest: Digest,
     pub size_bytes: u64,
     /// The object's location, and the version that home reported when it was read, if the executor knows
@@ -506,7 +506,7 @@ pub struct AssignedInput {
     pub making: Making,
 }
 
-/// The part that an input has in the making of an object on the node, see [`eyas_terms::location::Made`].
+/// The part that an input has in the making of an object on the node, see [`eyas_terms::location::MadeLocation`].
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Making {

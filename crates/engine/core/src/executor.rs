@@ -56,7 +56,7 @@ use eyas_terms::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use transfer_queue::{Place, TransferQueue};
+use transfer_queue::{QueuePlace, TransferQueue};
 
 /// How many attempts may pass an attempt that waits for cache space.
 pub const OVERTAKES_MAX: u32 = 64;
@@ -263,7 +263,7 @@ struct Transfer {
     /// It shares the stream of other small objects from the same peer.
     shares: bool,
     /// The place in the queue of transfers, while this one waits to be begun.
-    place: Option<Place>,
+    place: Option<QueuePlace>,
     /// The attempts that wait for the transfer, each with its input's number; the first one began it.
     waiters: Vec<(AttemptId, u32)>,
     /// The sources that were tried and how each ended, for the message of a failure.

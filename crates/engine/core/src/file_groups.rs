@@ -22,7 +22,7 @@ pub const OBJECTS_MAX: usize = 1 << 18;
 #[derive(Clone, Debug, Default)]
 pub struct FileGroups {
     /// The group of an object, and its position there. Never iterated, as its order means nothing.
-    places: FxHashMap<ObjectId, Place>,
+    places: FxHashMap<ObjectId, PlaceInGroup>,
     groups: Vec<Vec<ObjectId>>,
     /// Empty groups, for new ones.
     unused: Vec<u32>,
@@ -31,7 +31,7 @@ pub struct FileGroups {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct PlaceInGroup {
     group: u32,
     at: u32,
 }
@@ -56,7 +56,7 @@ impl FileGroups {
                 }
                 // All objects of a group go to the same new one. If all of them have gone in the end, the group has only
                 // another number.
-                Some(Place { group, .. }) => {
+                Some(PlaceInGroup { group, .. }) => {
                     let (groups, unused) = (&mut self.groups, &mut self.unused);
                     let to = *self.splits.entry(group).or_insert_with(|| new_group(groups, unused));
                     self.take(object);
@@ -85,16 +85,16 @@ impl FileGroups {
 
     fn put(&mut self, object: ObjectId, group: u32) {
         let members = &mut self.groups[group as usize];
-        self.places.insert(object, Place { group, at: members.len() as u32 });
+        self.places.insert(object, PlaceInGroup { group, at: members.len() as u32 });
         members.push(object);
     }
 
     fn take(&mut self, object: ObjectId) {
-        let Some(Place { group, at }) = self.places.remove(&object) else { return };
+        let Some(PlaceInGroup { group, at }) = self.places.remove(&object) else { return };
         let members = &mut self.groups[group as usize];
         members.swap_remove(at as usize);
         if let Some(moved) = members.get(at as usize) {
-            self.places.insert(*moved, Place { group, at });
+            self.places.insert(*moved, PlaceInGroup { group, at });
         }
         if members.is_empty() {
             self.unused.push(group);

@@ -142,7 +142,7 @@ impl HomeUse {
 // ---------------------------------------------------------------- the dispatcher's side
 
 #[derive(Debug)]
-struct Node {
+struct NodeShare {
     active: bool,
     /// The share that the executor should have; it is sent as other executors make room. (The `number` means
     /// nothing here.)
@@ -165,7 +165,7 @@ struct Node {
 #[derive(Debug)]
 pub struct HomeShares {
     limits: HomeLimits,
-    nodes: BTreeMap<ExecutorId, Node>,
+    nodes: BTreeMap<ExecutorId, NodeShare>,
     /// Something changed that shares depend on.
     unplanned: bool,
     /// When shares were planned last, and how long that plan lasts.
@@ -208,7 +208,7 @@ impl HomeShares {
             bytes_per_s: self.limits.bytes_per_s.map(|all| base_of(all, n).min(bytes_free).max(1)),
             streams: self.limits.streams.map_or(u32::MAX, |_| 1),
         };
-        let node = Node {
+        let node = NodeShare {
             active: false,
             target: base,
             last_sent: base,
@@ -389,7 +389,7 @@ impl HomeShares {
             assert!(held <= all.saturating_add(n), "{held} B/s held of {all}");
         }
         if let Some(all) = self.limits.streams {
-            let given = |node: &Node| u64::from(node.held.streams.saturating_sub(node.older_streams));
+            let given = |node: &NodeShare| u64::from(node.held.streams.saturating_sub(node.older_streams));
             let held: u64 = self.nodes.values().map(given).sum();
             assert!(held <= u64::from(all) + n, "{held} streams held of {all}");
         }

@@ -105,7 +105,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// Looked up by digest only; the order of iteration never leaves this file unsorted.
-    held: HashMap<Digest, Held>,
+    held: HashMap<Digest, HeldFile>,
     held_bytes: u64,
     reserved_bytes: u64,
     /// Objects whose times are kept, see [`Store::keep_times`].
@@ -120,7 +120,7 @@ struct State {
 }
 
 #[derive(Clone, Copy)]
-struct Held {
+struct HeldFile {
     size: u64,
     mtime: Mtime,
     /// What [`Store::show`] was last asked for; `mtime` may be less exact, as the file system has it.
@@ -132,7 +132,7 @@ struct Held {
     n_doubts: u32,
 }
 
-impl Held {
+impl HeldFile {
     fn is_condemned(&self) -> bool {
         self.mtime == CONDEMNED
     }
@@ -622,7 +622,7 @@ impl Store {
         self.shared.state()
     }
 
-    fn held(&self, digest: &Digest, operation: &'static str) -> Result<Held> {
+    fn held(&self, digest: &Digest, operation: &'static str) -> Result<HeldFile> {
         self.state().held.get(digest).copied().ok_or_else(|| not_held(digest, operation))
     }
 
@@ -672,7 +672,7 @@ impl Store {
     fn intact(
         &self,
         digest: &Digest,
-        held: &Held,
+        held: &HeldFile,
         look: impl Fn() -> io::Result<fs::Metadata>,
         operation: &'static str,
     ) -> Result<()> {
@@ -695,7 +695,7 @@ impl Store {
         may_change: bool,
     ) -> Result<bool> {
         const OPERATION: &str = "show an object to a program";
-        let wanted = |held: &Held| (modified_ns.map_or(held.mtime, Mtime::since_1970), mode);
+        let wanted = |held: &HeldFile| (modified_ns.map_or(held.mtime, Mtime::since_1970), mode);
         let held = self.held(digest, OPERATION)?;
         if held.is_condemned() || held.shown == Some(wanted(&held)) {
             return Ok(true);
@@ -838,7 +838,7 @@ impl Shared {
         let mut shelf_is_there = self.shelf(&digest);
         let before = self.state().held.get(&digest).copied();
         // What is in doubt gives way to bytes that were hashed on their way in.
-        let whole = |held: &Held| {
+        let whole = |held: &HeldFile| {
             held.checked && fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok())
         };
         let already_held = before.as_ref().is_some_and(whole);
@@ -858,7 +858,7 @@ impl Shared {
                 placed => placed?,
             }
             let mut state = self.state();
-            state.held.insert(digest, Held { size, mtime, shown: None, checked: true, n_doubts: 0 });
+            state.held.insert(digest, HeldFile { size, mtime, shown: None, checked: true, n_doubts: 0 });
             if state.n_waiting > 0 {
                 self.news.notify_all();
             }
@@ -939,7 +939,7 @@ fn mismatch(expected: Digest, found: Digest, operation: &'static str) -> Error {
 }
 
 /// `Corrupt` unless size and mtime are those of `held`.
-fn intact(digest: &Digest, held: &Held, meta: &fs::Metadata, operation: &'static str) -> Result<()> {
+fn intact(digest: &Digest, held: &HeldFile, meta: &fs::Metadata, operation: &'static str) -> Result<()> {
     if meta.len() == held.size && Mtime::of(meta) == held.mtime {
         return Ok(());
     }
@@ -970,7 +970,7 @@ fn scan_shelf(shelf: &Path, prefix: u8, state: &mut State, dropped: &mut Vec<Dro
             Some(digest) if digest.0[0] != prefix => "in the wrong directory",
             Some(digest) => {
                 let (size, mtime) = (meta.len(), Mtime::of(&meta));
-                state.held.insert(digest, Held { size, mtime, shown: None, checked: false, n_doubts: 0 });
+                state.held.insert(digest, HeldFile { size, mtime, shown: None, checked: false, n_doubts: 0 });
                 state.held_bytes += size;
                 continue;
             }

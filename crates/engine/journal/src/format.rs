@@ -154,17 +154,17 @@ impl Marker {
     }
 }
 
-/// One step of a [`Reader`].
+/// One step of a [`RecordReader`].
 pub(crate) enum Item {
-    /// A record with this number; its bytes are in [`Reader::body`].
+    /// A record with this number; its bytes are in [`RecordReader::body`].
     Record(u64),
     End,
-    /// No frame begins at [`Reader::offset`]; the text says why.
+    /// No frame begins at [`RecordReader::offset`]; the text says why.
     Bad(&'static str),
 }
 
 /// Reads the frames of one file in order. Memory: one record and a read buffer.
-pub(crate) struct Reader {
+pub(crate) struct RecordReader {
     file: BufReader<File>,
     /// The place where the next frame begins; after [`Item::Bad`], where the bad frame begins.
     pub offset: u64,
@@ -178,11 +178,11 @@ pub(crate) struct Reader {
     pub body: Vec<u8>,
 }
 
-impl Reader {
+impl RecordReader {
     /// Reads frames from after the header up to `end` (bytes from the start of the file).
     pub fn new(mut file: File, header: &Header, end: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(HEADER_BYTES))?;
-        Ok(Reader {
+        Ok(RecordReader {
             file: BufReader::with_capacity(256 << 10, file),
             offset: HEADER_BYTES,
             next_seq: header.seq,

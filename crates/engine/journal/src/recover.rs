@@ -14,7 +14,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files;
-use crate::format::{FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault, Item, Kind, Reader, was_durable};
+use crate::format::{
+    FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault, Item, Kind, RecordReader, was_durable,
+};
 use crate::{Seq, Sync};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -42,7 +44,7 @@ pub(crate) struct Current {
 }
 
 /// The state that the writer starts from.
-pub(crate) struct Found {
+pub(crate) struct FoundState {
     pub closed: Vec<Closed>,
     pub current: Option<Current>,
     pub last_seq: u64,
@@ -114,7 +116,7 @@ impl Recovered {
             let fail = |source| Error::io("read the journal", &part.path, source);
             let (file, header, file_bytes) = open_file(&part.path, part.kind, part.seq)?;
             let end_bytes = part.end_bytes.unwrap_or(file_bytes);
-            let mut reader = Reader::new(file, &header, end_bytes).map_err(fail)?;
+            let mut reader = RecordReader::new(file, &header, end_bytes).map_err(fail)?;
             let mut read_n = 0;
             while part.kind == Kind::Snapshot || reader.next_seq <= part.upto {
                 match reader.next().map_err(fail)? {
@@ -221,7 +223,7 @@ pub(crate) fn read(dir: &Path, upto: u64) -> Result<Recovered> {
 }
 
 /// Reads a directory that is already locked, and prepares its end for writing.
-pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
+pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(FoundState, Recovered)> {
     let fail = |source| Error::io("open the journal", dir, source);
     files::remove(&dir.join(files::SNAPSHOT_TMP)).map_err(fail)?;
     let listing = files::list(dir).map_err(fail)?;
@@ -270,7 +272,8 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
             continue;
         }
         let (mut file, header, file_bytes) = open_file(&path, Kind::Segment, first_seq)?;
-        let mut reader = Reader::new(file.try_clone().map_err(fail)?, &header, file_bytes).map_err(fail)?;
+        let mut reader =
+            RecordReader::new(file.try_clone().map_err(fail)?, &header, file_bytes).map_err(fail)?;
         let bad = loop {
             match reader.next().map_err(fail)? {
                 Item::Record(_) => {}
@@ -357,5 +360,5 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
         truncated_at,
         parts,
     };
-    Ok((Found { closed, current, last_seq }, recovered))
+    Ok((FoundState { closed, current, last_seq }, recovered))
 }

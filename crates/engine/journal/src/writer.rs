@@ -20,7 +20,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::files;
 use crate::format::{HEADER_BYTES, Header, Kind, MARKER_BYTES, Marker};
-use crate::recover::{Closed, Current, Found};
+use crate::recover::{Closed, Current, FoundState};
 use crate::{Health, Notice, Options, Seq, Stall, Stats, Step, Sync};
 use std::fs::File;
 use std::io;
@@ -79,7 +79,7 @@ pub(crate) enum Sleeps {
 }
 
 impl Shared {
-    pub fn new(dir: PathBuf, options: Options, found: &Found) -> Self {
+    pub fn new(dir: PathBuf, options: Options, found: &FoundState) -> Self {
         let mut stats = Stats { segments_n: found.closed.len() as u64, ..Stats::default() };
         stats.segment_bytes = found.closed.iter().map(|segment| segment.file_bytes).sum();
         if let Some(current) = &found.current {
@@ -151,7 +151,7 @@ impl Failure {
 }
 
 /// The writer's next work.
-enum Work {
+enum WriterWork {
     /// Begin a segment.
     Roll,
     Drop {
@@ -191,7 +191,7 @@ impl Drop for Ended<'_> {
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(shared: &'a Shared, found: Found) -> Self {
+    pub fn new(shared: &'a Shared, found: FoundState) -> Self {
         Writer {
             shared,
             closed: found.closed,
@@ -209,9 +209,9 @@ impl<'a> Writer<'a> {
         let _ended = Ended(self.shared);
         loop {
             match self.next_work() {
-                Work::Drop { upto } => self.drop_covered(upto),
-                Work::Roll => self.roll(),
-                Work::Commit { is_last_try } => match self.commit() {
+                WriterWork::Drop { upto } => self.drop_covered(upto),
+                WriterWork::Roll => self.roll(),
+                WriterWork::Commit { is_last_try } => match self.commit() {
                     Ok(()) => self.on_committed(),
                     Err(failure) => {
                         self.on_failed(failure);
@@ -220,7 +220,7 @@ impl<'a> Writer<'a> {
                         }
                     }
                 },
-                Work::End => {
+                WriterWork::End => {
                     self.seal();
                     return;
                 }
@@ -228,17 +228,17 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn next_work(&mut self) -> Work {
+    fn next_work(&mut self) -> WriterWork {
         let shared = self.shared;
         let mut state = shared.lock();
         loop {
             if state.drop_upto > state.dropped_upto {
-                return Work::Drop { upto: state.drop_upto };
+                return WriterWork::Drop { upto: state.drop_upto };
             }
             self.linger_until = self.linger_until.filter(|&until| Instant::now() < until);
             if self.batch.is_empty() {
                 if state.roll {
-                    return Work::Roll;
+                    return WriterWork::Roll;
                 }
                 let in_time = self.linger_until.is_none() || state.commit_now || state.closing;
                 if !state.pending.is_empty() && in_time {
@@ -247,15 +247,15 @@ impl<'a> Writer<'a> {
                     std::mem::swap(&mut self.batch, &mut state.pending);
                     self.batch_last_seq = state.next_seq - 1;
                     shared.room.notify_all();
-                    return Work::Commit { is_last_try: state.closing };
+                    return WriterWork::Commit { is_last_try: state.closing };
                 }
                 if state.closing {
-                    return Work::End;
+                    return WriterWork::End;
                 }
             } else if state.retry_now || state.closing || self.retry_at.is_some_and(|at| Instant::now() >= at)
             {
                 state.retry_now = false;
-                return Work::Commit { is_last_try: state.closing };
+                return WriterWork::Commit { is_last_try: state.closing };
             }
             let wake_at = if self.batch.is_empty() { self.linger_until } else { self.retry_at };
             state.writer_sleeps = if wake_at.is_some() { Sleeps::Lingers } else { Sleeps::Idle };

@@ -1,6 +1,6 @@
 //! eyas-net: connections of the control plane: TLS among members, a preamble, then frames.
 //!
-//! [`connect`] and [`keep_door`] give a [`Reader`] and a [`Writer`] once both sides have proved that they are
+//! [`connect`] and [`keep_door`] give a [`FrameReader`] and a [`Writer`] once both sides have proved that they are
 //! members and speak the same protocol version. Until then, the side that connects is a *stranger*. Only a
 //! few strangers are allowed at a time: they cost memory and descriptors, and must keep no member out. Each
 //! side of a connection has a task of its own, so a slow reader at the other end never blocks the sender.
@@ -80,13 +80,13 @@ pub enum NetError {
 }
 
 /// Reads frames.
-pub struct Reader {
+pub struct FrameReader {
     stream: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     body: Vec<u8>,
     peer: Option<UserKey>,
 }
 
-impl Reader {
+impl FrameReader {
     /// The key of the certificate of the side that connected to us.
     pub fn peer(&self) -> Option<UserKey> {
         self.peer
@@ -137,24 +137,24 @@ impl Stream {
         Ok(self.0.flush().await?)
     }
 
-    /// As [`Reader::next`].
+    /// As [`FrameReader::next`].
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
         read_frame(&mut self.0, &mut vec![]).await
     }
 
-    /// As [`Reader::first`].
+    /// As [`FrameReader::first`].
     pub async fn first<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
         timeout(HANDSHAKE_MAX, self.next()).await.map_err(|_| NetError::Closed)?
     }
 
-    pub fn split(self) -> (Reader, Writer) {
+    pub fn split(self) -> (FrameReader, Writer) {
         let certificate = match &self.0 {
             TlsStream::Server(stream) => stream.get_ref().1.peer_certificates().and_then(<[_]>::first),
             TlsStream::Client(_) => None,
         };
         let peer = certificate.map(|certificate| UserKey::of(certificate));
         let (reader, writer) = split(self.0);
-        (Reader { peer, ..reader }, writer)
+        (FrameReader { peer, ..reader }, writer)
     }
 
     /// Takes TLS off. What the other side has sent without TLS is lost if it was sent before this side had read its last
@@ -229,7 +229,7 @@ impl Drop for Over {
     }
 }
 
-fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writer) {
+fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (FrameReader, Writer) {
     let (read, mut write) = tokio::io::split(stream);
     let (frames, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
     let (writing, over) = watch::channel(());
@@ -254,7 +254,7 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
     });
     let stream =
         BufReader::with_capacity(READ_AHEAD_BYTES, Box::new(read) as Box<dyn AsyncRead + Send + Unpin>);
-    (Reader { stream, body: vec![], peer: None }, Writer { frames, queued, over })
+    (FrameReader { stream, body: vec![], peer: None }, Writer { frames, queued, over })
 }
 
 /// Exchanges preambles; the stream is then ready for frames.
@@ -268,7 +268,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<(), 
 }
 
 /// Connects to a dispatcher as a member. If too many strangers are connected to it, tries again for a while.
-pub async fn connect(address: &str, identity: &Identity) -> Result<(Reader, Writer), NetError> {
+pub async fn connect(address: &str, identity: &Identity) -> Result<(FrameReader, Writer), NetError> {
     connect_from(None, address, identity.client_config()?).await
 }
 
@@ -280,7 +280,7 @@ pub async fn connect_from(
     source: Option<IpAddr>,
     address: &str,
     config: Arc<rustls::ClientConfig>,
-) -> Result<(Reader, Writer), NetError> {
+) -> Result<(FrameReader, Writer), NetError> {
     connect_stream(source, address, config).await.map(Stream::split)
 }
 
@@ -317,7 +317,7 @@ pub async fn enter(
     address: &str,
     identity: &Identity,
     hello: &Hello,
-) -> Result<(Reader, Writer, Welcome), NetError> {
+) -> Result<(FrameReader, Writer, Welcome), NetError> {
     let deadline = Instant::now() + HANDSHAKE_MAX;
     loop {
         let (mut reader, writer) = connect(address, identity).await?;
@@ -402,7 +402,7 @@ pub async fn keep_door<S, F>(
     strangers_max: usize,
     serve: S,
 ) where
-    S: Fn(u64, SocketAddr, Reader, Writer) -> F + Clone + Send + 'static,
+    S: Fn(u64, SocketAddr, FrameReader, Writer) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send,
 {
     let split = move |connection, peer, stream: Stream| {
@@ -576,7 +576,7 @@ pub async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result
     Ok(Stream(tls.into()))
 }
 
-impl Reader {
+impl FrameReader {
     /// The first frame of a member, which has as long for it as for everything before.
     pub async fn first<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
         timeout(HANDSHAKE_MAX, self.next()).await.map_err(|_| NetError::Closed)?

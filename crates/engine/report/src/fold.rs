@@ -33,7 +33,7 @@ mod nodes;
 mod runs;
 mod tasks;
 
-pub use attempts::{Attempts, Held, How};
+pub use attempts::{Attempts, HeldAttempt, How};
 pub use ends::End;
 pub use executors::{ExecutorRecord, Executors};
 pub use nodes::{Gone, NodeLoss, Nodes, NodesDecision, ProviderChange};
@@ -85,9 +85,9 @@ pub enum Change<'a> {
     /// A restarted dispatcher found that another executor has the attempt.
     AttemptMoved { at: usize, row: usize },
     /// The executor reported the end of a task's attempt.
-    AttemptReported { at: usize, held: Held, report: &'a AttemptReport },
+    AttemptReported { at: usize, held: HeldAttempt, report: &'a AttemptReport },
     /// The executor reported the end of an attempt that its task no longer has, for example after the task was cancelled.
-    LateReport { held: Held, report: &'a AttemptReport },
+    LateReport { held: HeldAttempt, report: &'a AttemptReport },
     /// The outputs of an attempt are at home.
     OutputsHome { task: TaskId },
     /// Nobody has the attempt any more, since `t`.

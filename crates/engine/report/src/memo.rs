@@ -2,7 +2,7 @@
 //!
 //! In: the event log in a dispatcher's directory, and the records that a resumed run brought along
 //! ([`CARRIED_FILE`]). Out: a [`Memo`], which answers two questions. *Was exactly this done before, and what came
-//! of it?* ([`Memo::find`], by key.) *How did this very task end before?* ([`Memo::own`], by its id and [`Place`].)
+//! of it?* ([`Memo::find`], by key.) *How did this very task end before?* ([`Memo::own`], by its id and [`PlaceDigest`].)
 //!
 //! A task is the same as an earlier one if it does the same with files at the same locations. Where nothing else tells
 //! several tasks apart, their ids do.
@@ -28,7 +28,7 @@ use crate::lines::{Entry, name_of};
 use eyas_core::event::{Action, AssignedInput, Assignment, AttemptReport, Event};
 use eyas_core::log::EVENTS_FILE;
 use eyas_terms::array::{Command, TaskSpec};
-use eyas_terms::location::Made;
+use eyas_terms::location::MadeLocation;
 use eyas_terms::*;
 use eyas_text::shown_path;
 use rustc_hash::FxHashMap;
@@ -51,7 +51,7 @@ pub struct Recipe {
 }
 
 /// What one task does, and where its files are at home: a BLAKE3 digest.
-pub type Place = Digest;
+pub type PlaceDigest = Digest;
 
 /// The variable in which a program finds its task's id.
 const TASK_VARIABLE: &str = "EYAS_TASK";
@@ -102,7 +102,7 @@ impl Recipe {
     }
 
     /// The place of a task that does this.
-    pub fn place(&self, task: &TaskSpec) -> Place {
+    pub fn place(&self, task: &TaskSpec) -> PlaceDigest {
         let mut place = Strings::new("place");
         for digest in [self.command, self.env, self.outputs] {
             place.push(&digest.0);
@@ -144,7 +144,7 @@ fn names_its_id(task: &TaskSpec) -> bool {
 }
 
 /// The same place and the same id.
-fn own_of(place: Place, id: &str) -> Digest {
+fn own_of(place: PlaceDigest, id: &str) -> Digest {
     let mut own = Strings::new("own");
     own.push(&place.0);
     own.push(id.as_bytes());
@@ -170,7 +170,7 @@ pub struct Record {
     pub recipe: Recipe,
     /// `None`: the record is of a version that did not keep it.
     #[serde(default)]
-    pub place: Option<Place>,
+    pub place: Option<PlaceDigest>,
     pub ended: Ended,
     /// Name in the sandbox and digest of each input, as far as the log says which bytes the last attempt read.
     pub inputs: Vec<(String, Option<Digest>)>,
@@ -202,7 +202,7 @@ pub struct Memo {
     /// By place and id.
     by_own: FxHashMap<Digest, Vec<u32>>,
     /// The key into `by_own`; `None`: nothing but their ids tells several tasks of this place apart.
-    by_place: FxHashMap<Place, Option<Digest>>,
+    by_place: FxHashMap<PlaceDigest, Option<Digest>>,
 }
 
 impl Memo {
@@ -217,7 +217,7 @@ impl Memo {
         for dir in dirs.iter().map(AsRef::as_ref) {
             let carried = memo.read_carried(dir)?;
             if !carried || dir.join(EVENTS_FILE).exists() {
-                Reader::default().read(dir, dirs.len() == 1, &mut memo)?;
+                MemoReader::default().read(dir, dirs.len() == 1, &mut memo)?;
             }
         }
         Ok(memo)
@@ -258,17 +258,17 @@ impl Memo {
     }
 
     /// All records of the task with this place and id, the oldest first.
-    pub fn own(&self, place: Place, id: &str) -> &[u32] {
+    pub fn own(&self, place: PlaceDigest, id: &str) -> &[u32] {
         self.by_own.get(&own_of(place, id)).map_or(&[], Vec::as_slice)
     }
 
     /// All records of the only task that had this place. `None`: there was no such task, or several.
-    pub fn only(&self, place: Place) -> Option<&[u32]> {
+    pub fn only(&self, place: PlaceDigest) -> Option<&[u32]> {
         Some(&self.by_own[&(*self.by_place.get(&place)?)?])
     }
 
     /// Whether any task had this place.
-    pub fn has_place(&self, place: Place) -> bool {
+    pub fn has_place(&self, place: PlaceDigest) -> bool {
         self.by_place.contains_key(&place)
     }
 
@@ -361,7 +361,7 @@ struct LastReport {
 }
 
 #[derive(Default)]
-struct Reader {
+struct MemoReader {
     /// Of tasks that have not ended: their last attempt.
     readings: FxHashMap<TaskId, Reading>,
     /// Of this life.
@@ -372,7 +372,7 @@ struct Reader {
     now: u64,
 }
 
-impl Reader {
+impl MemoReader {
     /// `is_alone`: no other dispatcher may have ended tasks of this log.
     fn read(mut self, dir: &Path, is_alone: bool, memo: &mut Memo) -> std::result::Result<(), Error> {
         let mut fold = Fold::whole();
@@ -546,7 +546,7 @@ impl Reader {
 /// What stands for the bytes of an input that a node makes: its recipe, as the packed file is an input, too. `None`: `location` is no
 /// made object's.
 pub fn digest_of_recipe(location: &str) -> Option<Digest> {
-    let made = Made::of(location)?;
+    let made = MadeLocation::of(location)?;
     let mut recipe = Strings::new("made");
     recipe.push(made.recipe.as_bytes());
     Some(recipe.digest())

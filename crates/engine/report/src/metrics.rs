@@ -442,10 +442,10 @@ impl Measure<'_> {
     }
 
     /// Counts tasks by their ends, and takes the response times of done tasks apart.
-    fn add_tasks(&self, t: &mut Totals) -> Work {
+    fn add_tasks(&self, t: &mut Totals) -> IdealWork {
         let mut responses: Vec<u64> = vec![];
         let mut sums = [0u128; 5];
-        let mut work = Work { first: Timestamp(u64::MAX), ideal_end: Timestamp(0), slot_ns: 0.0 };
+        let mut work = IdealWork { first: Timestamp(u64::MAX), ideal_end: Timestamp(0), slot_ns: 0.0 };
         for s in &self.submissions {
             t.n_tasks += u64::from(s.n_tasks);
             for task in tasks(std::slice::from_ref(s)) {
@@ -498,7 +498,7 @@ impl Measure<'_> {
     }
 
     /// How well the slots that were there were used, and how long the same work would have taken at best.
-    fn add_slots(&self, t: &mut Totals, work: &Work) {
+    fn add_slots(&self, t: &mut Totals, work: &IdealWork) {
         let slot_ns: f64 =
             self.log.executors.iter().map(|e| f64::from(e.slots) * self.present_ns(e) as f64).sum();
         t.cpu_hours_allocated = hours(slot_ns);
@@ -702,7 +702,7 @@ impl Measure<'_> {
 }
 
 /// What the done tasks would have needed at best.
-struct Work {
+struct IdealWork {
     /// When the first of them was submitted.
     first: Timestamp,
     /// When the last of them would have ended, had each started when it was submitted.

@@ -336,7 +336,7 @@ fn sizing_in_words(sizing: &Sizing) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::provisioning::work::Work;
+    use eyas_core::provisioning::work::WorkAhead;
     use eyas_terms::ExecutorId;
 
     const S: u64 = 1_000_000_000;
@@ -490,8 +490,8 @@ mod tests {
     #[test]
     fn a_request_says_what_waits_what_is_expected_and_how_long_a_node_takes() {
         let sizing = Sizing {
-            queued: vec![Work { n: 40, ns: 400 * S, parts: 20 * NODE_PARTS }],
-            arriving: Work { n: 12, ns: 120 * S, parts: 6 * NODE_PARTS },
+            queued: vec![WorkAhead { n: 40, ns: 400 * S, parts: 20 * NODE_PARTS }],
+            arriving: WorkAhead { n: 12, ns: 120 * S, parts: 6 * NODE_PARTS },
             busy_parts: NODE_PARTS,
             start_up_ns: 3 * S,
             start_within_ns: 2 * S,

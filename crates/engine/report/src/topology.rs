@@ -49,7 +49,7 @@ pub struct SiteLine {
     pub a: usize,
     pub b: usize,
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: SeenLink,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -57,19 +57,19 @@ pub struct PairLine {
     pub a: String,
     pub b: String,
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: SeenLink,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct HomeLine {
     pub node: String,
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: SeenLink,
 }
 
 /// What transfers have shown of one link.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Seen {
+pub struct SeenLink {
     /// Recent transfers that were large enough to say something of the rate.
     pub n_transfers: u32,
     /// Of the best of these transfers.
@@ -80,9 +80,9 @@ pub struct Seen {
     pub latency_ns: Option<u64>,
 }
 
-impl Seen {
-    fn new(link: &Link, latency_ns: Option<u64>) -> Seen {
-        Seen {
+impl SeenLink {
+    fn new(link: &Link, latency_ns: Option<u64>) -> SeenLink {
+        SeenLink {
             n_transfers: link.n_transfers,
             best_bytes_per_s: (link.n_transfers > 0).then_some(link.best_bytes_per_s),
             usual_bytes_per_s: link.bytes_per_s(),
@@ -117,7 +117,7 @@ impl Seen {
 }
 
 #[derive(Default)]
-struct Reader {
+struct NetworkReader {
     network: Network,
     numbers: BTreeMap<String, ExecutorId>,
     /// The executors of the dispatcher process whose lines are read.
@@ -126,7 +126,7 @@ struct Reader {
     latency_ns: BTreeMap<(ExecutorId, Option<ExecutorId>), u64>,
 }
 
-impl Reader {
+impl NetworkReader {
     fn take(&mut self, entry: &Entry) {
         match entry {
             Entry::Header(_) => self.of_life.clear(),
@@ -196,7 +196,7 @@ impl Reader {
                 .map(|(a, b)| SiteLine {
                     a: a + 1,
                     b: b + 1,
-                    seen: Seen::new(found.link(a as u32, b as u32), between(a, b)),
+                    seen: SeenLink::new(found.link(a as u32, b as u32), between(a, b)),
                 })
                 .collect();
         }
@@ -207,11 +207,11 @@ impl Reader {
             }
         }
         for ((a, b), link) in links {
-            let seen = Seen::new(&link, self.latency_ns.get(&(a, Some(b))).copied());
+            let seen = SeenLink::new(&link, self.latency_ns.get(&(a, Some(b))).copied());
             topology.pairs.push(PairLine { a: name(a), b: name(b), seen });
         }
         for (node, link) in self.network.home_links() {
-            let seen = Seen::new(&link, self.latency_ns.get(&(node, None)).copied());
+            let seen = SeenLink::new(&link, self.latency_ns.get(&(node, None)).copied());
             if !seen.is_empty() {
                 topology.home.push(HomeLine { node: name(node), seen });
             }
@@ -224,7 +224,7 @@ impl Reader {
 /// Reads the network from the logs in the dispatchers' directories `dirs`.
 pub fn topology(dirs: &[PathBuf]) -> Result<Topology, Error> {
     const NAMES: [&[u8]; 3] = [b"executor_joined", b"attempt_ended", b"peers_probed"];
-    let mut reader = Reader::default();
+    let mut reader = NetworkReader::default();
     for dir in dirs {
         let wanted = |line: &[u8]| name_of(line).is_some_and(|name| NAMES.contains(&name));
         Fold::of_runs().read(dir, wanted, |_, entry, _| reader.take(entry))?;
@@ -254,7 +254,7 @@ pub fn topology_lines(topology: &Topology) -> String {
     });
     table(&mut text, "sites", &between.collect::<Vec<_>>());
     let pairs = topology.pairs.iter();
-    let pairs: Vec<(String, Seen)> =
+    let pairs: Vec<(String, SeenLink)> =
         pairs.map(|pair| (format!("{} – {}", line_of(&pair.a), line_of(&pair.b)), pair.seen)).collect();
     table(&mut text, "nodes", &pairs[..pairs.len().min(PAIRS_LISTED_MAX)]);
     if pairs.len() > PAIRS_LISTED_MAX {
@@ -266,7 +266,7 @@ pub fn topology_lines(topology: &Topology) -> String {
     text
 }
 
-fn table(text: &mut String, what: &str, rows: &[(String, Seen)]) {
+fn table(text: &mut String, what: &str, rows: &[(String, SeenLink)]) {
     if rows.is_empty() {
         return;
     }
@@ -316,7 +316,7 @@ pub fn topology_svg(topology: &Topology) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIDE} {SIDE}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
-    let mut line = |from: (f64, f64), to: (f64, f64), seen: &Seen, name: &str, colour: &str| {
+    let mut line = |from: (f64, f64), to: (f64, f64), seen: &SeenLink, name: &str, colour: &str| {
         let Some(best) = seen.best_bytes_per_s else { return };
         // A link of a thousandth of the best rate is still seen.
         let width = (4.0 + (best / most).max(1e-3).log10() * 1.2).max(0.4);
@@ -378,13 +378,13 @@ fn text(svg: &mut String, (x, y): (f64, f64), colour: &str, text: &str) {
 mod tests {
     use super::*;
 
-    fn seen(reader: &mut Reader, to: u32, from: Option<u32>, bytes: u64, wait_ns: u64) {
+    fn seen(reader: &mut NetworkReader, to: u32, from: Option<u32>, bytes: u64, wait_ns: u64) {
         reader.observe(ExecutorId(to), from.map(ExecutorId), Moved { bytes, wait_ns });
     }
 
     /// Four nodes at two sites: 100 MB/s inside, 5 MB/s between them and from home to the second.
     fn two_sites() -> Topology {
-        let mut reader = Reader::default();
+        let mut reader = NetworkReader::default();
         for (i, name) in ["a1", "a2", "b1", "b<2>"].into_iter().enumerate() {
             reader.numbers.insert(name.into(), ExecutorId(i as u32));
             reader.network.executor_joined(ExecutorId(i as u32), name);
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_a_network_without_transfers() {
-        let topology = Reader::default().finish();
+        let topology = NetworkReader::default().finish();
         assert_eq!(topology, Topology::default());
         assert!(topology_lines(&topology).starts_with("No transfer"));
         topology_svg(&topology);

@@ -74,7 +74,7 @@ fn read_env(image: &Path) -> Vec<(ByteString, ByteString)> {
 
 /// Where a program runs.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ProgramPlace<'a> {
     pub sandbox: &'a Path,
     /// The executor's folder.
     pub node_folder: &'a Path,
@@ -85,11 +85,11 @@ pub(crate) struct Place<'a> {
 pub(crate) fn wrap(
     container: &Container,
     spec: &RunSpec,
-    place: Place<'_>,
+    place: ProgramPlace<'_>,
     finder: &mut Finder,
     node: &ExecArgs,
 ) -> Result<Helper, ExitKind> {
-    let Place { sandbox, node_folder } = place;
+    let ProgramPlace { sandbox, node_folder } = place;
     let refused = |NotStarted { kind, message }| ExitKind::NotStarted { kind, message };
     let sandbox_text = sandbox.as_os_str().as_bytes();
     let mut command = match &spec.program {
@@ -281,7 +281,7 @@ fn in_image(container: &Container, spec: &RunSpec, sandbox: &Path) -> Vec<(ByteS
 fn bubblewrap_words(
     container: &Container,
     spec: &RunSpec,
-    Place { sandbox, node_folder }: Place<'_>,
+    ProgramPlace { sandbox, node_folder }: ProgramPlace<'_>,
     variables: Vec<(ByteString, ByteString)>,
 ) -> Vec<ByteString> {
     let root = container.root();

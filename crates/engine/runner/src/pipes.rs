@@ -40,9 +40,9 @@ pub(crate) fn for_bash(line: &[u8]) -> Vec<u8> {
 /// The line with what belongs to the parts of its pipes, and these. `None`: it cannot be followed.
 fn follow(line: &[u8]) -> Option<(Vec<u8>, Vec<Pipe>)> {
     let mut reader =
-        Reader { text: line, at: 0, edits: vec![], pipes: vec![], here: vec![], depth: 0, calls: false };
+        LineReader { text: line, at: 0, edits: vec![], pipes: vec![], here: vec![], depth: 0, calls: false };
     reader.list(&[])?;
-    let Reader { mut edits, pipes, .. } = reader;
+    let LineReader { mut edits, pipes, .. } = reader;
     edits.sort_by_key(|edit| edit.0);
     let mut text = vec![];
     let mut from = 0;
@@ -91,7 +91,7 @@ fn functions(line: &[u8], pipes: &[Pipe]) -> Vec<u8> {
 }
 
 /// Follows a line as far as its pipes need it. `None`: it cannot be followed.
-struct Reader<'a> {
+struct LineReader<'a> {
     text: &'a [u8],
     at: usize,
     /// What is put in, and where.
@@ -110,7 +110,7 @@ const BLANKS: &[u8] = b" \t";
 /// What ends a word.
 const META: &[u8] = b" \t\n|&;()<>";
 
-impl Reader<'_> {
+impl LineReader<'_> {
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }

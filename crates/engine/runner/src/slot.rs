@@ -595,7 +595,7 @@ impl Slot {
     ) -> Result<Helper, ExitKind> {
         let sandboxes = self.config.sandbox_root.as_path();
         let node_folder = sandboxes.parent().unwrap_or(sandboxes);
-        let place = container::Place { sandbox: &sandbox.path, node_folder };
+        let place = container::ProgramPlace { sandbox: &sandbox.path, node_folder };
         container::wrap(container, spec, place, &mut self.finder, &self.exec_args)
     }
 

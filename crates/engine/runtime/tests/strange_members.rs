@@ -3,7 +3,7 @@
 
 use eyas_client::{Client, JoinFile};
 use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
-use eyas_net::{self as net, Reader, Writer};
+use eyas_net::{self as net, FrameReader, Writer};
 use eyas_runtime::dispatcher::{DispatcherError, DispatcherOptions, run};
 use eyas_terms::{AttemptNo, CacheOutcome, Digest, ObjectId, Outcome, TaskId, Timestamp};
 use eyas_wire::identity::{Identity, Join};
@@ -18,14 +18,14 @@ fn options(dir: &Path) -> DispatcherOptions {
     DispatcherOptions { capture_head_bytes: 100, capture_tail_bytes: 100, ..DispatcherOptions::local(dir) }
 }
 
-async fn joined(join: &Join, offer: Offer) -> (Reader, Writer, Welcome) {
+async fn joined(join: &Join, offer: Offer) -> (FrameReader, Writer, Welcome) {
     let hello =
         ExecutorHello { offer, data_address: "127.0.0.1:1".into(), data_id: 7, known_as: None, member: None };
     net::enter(&join.address, &join.identity, &Hello::Executor(hello)).await.unwrap()
 }
 
 /// The last message of the dispatcher to the executor.
-async fn shut_down(reader: &mut Reader) -> String {
+async fn shut_down(reader: &mut FrameReader) -> String {
     loop {
         for message in reader.next::<Vec<ToExecutor>>().await.unwrap().expect("a message") {
             if let ToExecutor::Shutdown { reason } = message {
@@ -115,7 +115,7 @@ fn an_impossible_message_is_refused_and_ends_no_other_member() {
 }
 
 /// A user of the cluster with all rights, and their first connection. `name`: theirs.
-async fn user(owner: &mut Client, join: &Join, name: &str) -> (Identity, Reader, Writer) {
+async fn user(owner: &mut Client, join: &Join, name: &str) -> (Identity, FrameReader, Writer) {
     let identity = join.identity.for_user().unwrap();
     let body = RequestBody::SetUser {
         name: name.into(),

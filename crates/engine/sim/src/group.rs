@@ -92,7 +92,7 @@ struct ModelledDispatcher {
     ended: bool,
 }
 
-struct Node {
+struct MemberNode {
     member: u32,
     id: ExecutorId,
     n_idle: u32,
@@ -105,7 +105,7 @@ struct World<'a> {
     now: u64,
     agenda: Agenda<Ev>,
     members: Vec<ModelledDispatcher>,
-    nodes: Vec<Node>,
+    nodes: Vec<MemberNode>,
     n_crossed: u64,
     actions: Vec<Action>,
 }
@@ -154,7 +154,7 @@ impl World<'_> {
             let (member, id) = (k % n, ExecutorId(k + 1));
             let slots = self.case.slots_per_node;
             let node =
-                Node { member, id, n_idle: slots, queue: VecDeque::new(), store: FxHashSet::default() };
+                MemberNode { member, id, n_idle: slots, queue: VecDeque::new(), store: FxHashSet::default() };
             self.nodes.push(node);
             let offer = Offer {
                 name: format!("node{}", k + 1),

@@ -64,7 +64,7 @@ use std::io::Write;
 use supply::Supply;
 use time::{Ev, Time};
 use transfers::{Ask, Ended, Making, Transfers};
-use work::Work;
+use work::ArrivingWork;
 
 const S: u64 = 1_000_000_000;
 const RUN: RunId = RunId(1);
@@ -149,7 +149,7 @@ struct World<'a> {
     supply: Supply<'a>,
     nodes: Nodes,
     transfers: Transfers,
-    work: Work,
+    work: ArrivingWork,
     record: Record,
     /// An empty list, kept so that its memory is used again.
     node_actions: Vec<NodeAction>,
@@ -180,7 +180,7 @@ impl<'a> World<'a> {
             supply,
             nodes: Nodes::new(machine),
             transfers: Transfers::default(),
-            work: Work::new(workload, machine, scheduling)?,
+            work: ArrivingWork::new(workload, machine, scheduling)?,
             record,
             node_actions: vec![],
         })

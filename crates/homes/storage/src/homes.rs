@@ -9,8 +9,8 @@ use crate::kinds::kinds;
 use crate::scheme::schemes_with_places;
 use crate::wrappers::wide;
 use crate::{
-    Chaos, Home, HomesConfig, Limited, Limits, Listed, Listing, Location, Opened, Part, Place, Put, Retry,
-    Stat,
+    Chaos, Home, HomesConfig, Limited, Limits, Listed, Listing, Location, Opened, Part, PartPlace, Put,
+    Retry, Stat,
 };
 use std::io::Read;
 use std::ops::Range;
@@ -155,7 +155,7 @@ impl Homes {
     }
 
     /// See [`Home::places`].
-    pub fn places(&self, location: &Location) -> Result<Vec<Place>> {
+    pub fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         self.get(location).places(location)
     }
 

@@ -217,7 +217,7 @@ impl Listing {
 
 /// A part of an object, and the hosts that have it on their disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PartPlace {
     pub range: Range<u64>,
     /// As the home calls them: names or addresses.
     pub hosts: Vec<String>,
@@ -318,7 +318,7 @@ pub trait Home: Send + Sync {
 
     /// On which hosts the object lies, where the home knows that ([`beginnings_with_places`]): its parts in order. An empty list: it
     /// does not know.
-    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+    fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         let _ = location;
         Ok(vec![])
     }

@@ -1,8 +1,8 @@
 //! What the kernel asks of the file system, and the answers.
 
-use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Opened, Stamp};
-use crate::names::{Kind, MODE_OF_PROGRAMS, Names, Node, ROOT, Set, mode_of};
-use crate::said::Said;
+use crate::groups::{Backing, KeptGroups, OpenFile, OpenFiles, Opened, Stamp};
+use crate::names::{Kind, MODE_OF_PROGRAMS, NameNode, Names, ROOT, Set, mode_of};
+use crate::said::SaidFiles;
 use eyas_catalog::{Access, Compared, Error, File, Key, Known, OwnHost};
 use fuser::{
     BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
@@ -66,12 +66,12 @@ pub struct DataFiles {
     /// The names of the directories that are being listed, as they were when listing began.
     listed: Mutex<HashMap<u64, Arc<Listed>>>,
     n_listed: AtomicU64,
-    kept: Kept,
+    kept: KeptGroups,
     compared: Option<Arc<Compared>>,
     host: OwnHost,
     now_ms: fn() -> i64,
     /// Files of which it was said that they cannot be read.
-    said: Said,
+    said: SaidFiles,
     owner: (u32, u32),
     /// Whether the kernel reads files of this machine by itself.
     passes_through: AtomicBool,
@@ -94,18 +94,18 @@ impl DataFiles {
             opened: Mutex::default(),
             listed: Mutex::default(),
             n_listed: AtomicU64::new(0),
-            kept: Kept::new(options.memory_bytes),
+            kept: KeptGroups::new(options.memory_bytes),
             compared: options.compared,
             host: options.host,
             now_ms: options.now_ms,
-            said: Said::default(),
+            said: SaidFiles::default(),
             owner: (geteuid().as_raw(), getegid().as_raw()),
             passes_through: AtomicBool::new(false),
         })
     }
 
     /// What is known of a number.
-    fn node<T>(&self, number: u64, of: impl FnOnce(&Node) -> T) -> Result<T, Errno> {
+    fn node<T>(&self, number: u64, of: impl FnOnce(&NameNode) -> T) -> Result<T, Errno> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         names.get(number).map(of).ok_or(Errno::ENOENT)
     }
@@ -418,7 +418,7 @@ impl Filesystem for DataFiles {
 /// A file system that is mounted, until this is dropped.
 pub struct Mount {
     session: BackgroundSession,
-    said: Said,
+    said: SaidFiles,
 }
 
 impl Mount {

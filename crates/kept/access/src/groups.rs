@@ -156,7 +156,7 @@ impl OpenFile {
     /// thread only; `compared` has the files that need not be verified.
     pub(crate) fn give(
         &self,
-        kept: &Kept,
+        kept: &KeptGroups,
         compared: Option<&Compared>,
         start: u64,
         n_bytes: u64,
@@ -176,7 +176,7 @@ impl OpenFile {
     }
 
     /// So many bytes from a place on, or fewer where the file ends.
-    fn read(&self, kept: &Kept, start: u64, n_bytes: u64) -> Result<Vec<u8>> {
+    fn read(&self, kept: &KeptGroups, start: u64, n_bytes: u64) -> Result<Vec<u8>> {
         let size_bytes = self.parts.file().size_bytes;
         let end = start.saturating_add(n_bytes).min(size_bytes);
         if let Some(few) = self.few(kept, start, end)? {
@@ -196,7 +196,7 @@ impl OpenFile {
     }
 
     /// A few bytes of a file at a store, where that is all that is wanted of their group now. The kernel keeps them.
-    fn few(&self, kept: &Kept, start: u64, end: u64) -> Result<Option<Vec<u8>>> {
+    fn few(&self, kept: &KeptGroups, start: u64, end: u64) -> Result<Option<Vec<u8>>> {
         let n = start / GROUP_BYTES;
         let is_few = start.is_multiple_of(BLOCK_BYTES)
             && start < end
@@ -213,7 +213,7 @@ impl OpenFile {
     }
 
     /// The `n`-th group; those before `end` are wanted, too.
-    fn group(&self, kept: &Kept, n: u64, end: u64) -> Result<Arc<[u8]>> {
+    fn group(&self, kept: &KeptGroups, n: u64, end: u64) -> Result<Arc<[u8]>> {
         if let Some(group) = kept.get(self.number, n) {
             return Ok(group);
         }
@@ -238,7 +238,7 @@ impl OpenFile {
 }
 
 /// Groups of all files, in a bounded memory.
-pub(crate) struct Kept {
+pub(crate) struct KeptGroups {
     most_bytes: u64,
     groups: Mutex<Groups>,
 }
@@ -252,9 +252,9 @@ struct Groups {
     n_bytes: u64,
 }
 
-impl Kept {
-    pub(crate) fn new(most_bytes: u64) -> Kept {
-        Kept { most_bytes, groups: Mutex::default() }
+impl KeptGroups {
+    pub(crate) fn new(most_bytes: u64) -> KeptGroups {
+        KeptGroups { most_bytes, groups: Mutex::default() }
     }
 
     /// Most groups that may be brought at once, so that the first is still there when the last one comes.
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_group_that_was_used_longest_ago_goes() {
-        let kept = Kept::new(30);
+        let kept = KeptGroups::new(30);
         let bytes = |n: u8| -> Arc<[u8]> { vec![n; 10].into() };
         for n in 0..3 {
             kept.put(1, n, bytes(n as u8));

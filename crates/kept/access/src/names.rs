@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The number of the root, as the kernel has it.
 pub(crate) const ROOT: u64 = 1;
 
-pub(crate) struct Node {
+pub(crate) struct NameNode {
     pub(crate) parent: u64,
     /// Milliseconds since 1970.
     pub(crate) changed_ms: i64,
@@ -36,13 +36,13 @@ pub(crate) enum Kind {
 /// All names that are known.
 pub(crate) struct Names {
     /// By number, from [`ROOT`] on.
-    nodes: Vec<Node>,
+    nodes: Vec<NameNode>,
 }
 
 impl Names {
     /// A root whose names are labels.
     pub(crate) fn of_labels() -> Names {
-        Names { nodes: vec![Node { parent: ROOT, changed_ms: 0, kind: Kind::Labels(BTreeMap::new()) }] }
+        Names { nodes: vec![NameNode { parent: ROOT, changed_ms: 0, kind: Kind::Labels(BTreeMap::new()) }] }
     }
 
     /// A root that is a version of a data set.
@@ -52,7 +52,7 @@ impl Names {
         names
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<&Node> {
+    pub(crate) fn get(&self, number: u64) -> Option<&NameNode> {
         self.nodes.get(usize::try_from(number.checked_sub(ROOT)?).ok()?)
     }
 
@@ -64,12 +64,12 @@ impl Names {
         }
     }
 
-    fn add(&mut self, node: Node) -> u64 {
+    fn add(&mut self, node: NameNode) -> u64 {
         self.nodes.push(node);
         self.nodes.len() as u64
     }
 
-    fn get_mut(&mut self, number: u64) -> &mut Node {
+    fn get_mut(&mut self, number: u64) -> &mut NameNode {
         &mut self.nodes[(number - ROOT) as usize]
     }
 
@@ -83,7 +83,7 @@ impl Names {
 
     /// Makes an empty directory.
     pub(crate) fn add_directory(&mut self, parent: u64, name: &str, changed_ms: i64) -> u64 {
-        let number = self.add(Node { parent, changed_ms, kind: Kind::Directory(BTreeMap::new()) });
+        let number = self.add(NameNode { parent, changed_ms, kind: Kind::Directory(BTreeMap::new()) });
         self.put(parent, name, number);
         number
     }
@@ -100,7 +100,7 @@ impl Names {
 
     fn add_set(&mut self, set: &Set, parent: u64) -> u64 {
         let changed_ms = set.committed_ms;
-        let top = self.add(Node { parent, changed_ms, kind: Kind::Directory(BTreeMap::new()) });
+        let top = self.add(NameNode { parent, changed_ms, kind: Kind::Directory(BTreeMap::new()) });
         for file in &set.files {
             let (above, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
             let mut directory = top;
@@ -111,7 +111,7 @@ impl Names {
                 };
             }
             let kind = Kind::File(set.key.clone(), Arc::new(file.clone()));
-            let number = self.add(Node { parent: directory, changed_ms, kind });
+            let number = self.add(NameNode { parent: directory, changed_ms, kind });
             self.put(directory, name, number);
         }
         top

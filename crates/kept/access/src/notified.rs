@@ -10,7 +10,7 @@
 use crate::files::Options;
 use crate::keeper::Keeper;
 use crate::seccomp::{Call, Filter, Kind, Listener};
-use crate::skeleton::{Found, Skeleton};
+use crate::skeleton::{FoundEntry, Skeleton};
 use eyas_catalog::Access;
 use eyas_text::say;
 use std::collections::VecDeque;
@@ -97,18 +97,18 @@ fn give(listener: &Listener, call: &Call, answer: Answer) {
 fn is_slow(call: &Call, opened: Option<&Opened>) -> bool {
     match (opened.map(|opened| &opened.found), call.kind) {
         (None, _) | (_, Kind::Run) => true,
-        (Some(Found::Other | Found::Directory { is_complete: true }), _) => false,
-        (Some(Found::Root | Found::File { .. }), Kind::Look { .. }) => false,
-        (Some(Found::Directory { .. }), kind) => kind != Kind::Look { follows: false },
-        (Some(Found::File { is_full }), _) => !is_full,
-        (Some(Found::Root), _) => true,
+        (Some(FoundEntry::Other | FoundEntry::Directory { is_complete: true }), _) => false,
+        (Some(FoundEntry::Root | FoundEntry::File { .. }), Kind::Look { .. }) => false,
+        (Some(FoundEntry::Directory { .. }), kind) => kind != Kind::Look { follows: false },
+        (Some(FoundEntry::File { is_full }), _) => !is_full,
+        (Some(FoundEntry::Root), _) => true,
     }
 }
 
 /// What a path leads to.
 struct Opened {
     fd: OwnedFd,
-    found: Found,
+    found: FoundEntry,
     number: u64,
     /// It is no pipe, device or directory.
     is_file: bool,
@@ -161,16 +161,17 @@ impl Answers {
         };
         let Some(opened) = opened else { return Answer::Pass };
         let Opened { fd, found, number, .. } = &opened;
-        let is_file = matches!(found, Found::File { .. });
+        let is_file = matches!(found, FoundEntry::File { .. });
         let done = match (found, call.kind) {
             (_, Kind::Run) => self.fill_program(&opened, 0),
-            (Found::Root, Kind::Look { .. }) | (Found::Directory { .. }, Kind::Look { follows: false }) => {
-                Ok(())
+            (FoundEntry::Root, Kind::Look { .. })
+            | (FoundEntry::Directory { .. }, Kind::Look { follows: false }) => Ok(()),
+            (FoundEntry::Directory { is_complete: false }, Kind::Look { .. }) => self.skeleton.begin(*number),
+            (FoundEntry::Root | FoundEntry::Directory { is_complete: false }, _) => {
+                self.skeleton.complete(*number)
             }
-            (Found::Directory { is_complete: false }, Kind::Look { .. }) => self.skeleton.begin(*number),
-            (Found::Root | Found::Directory { is_complete: false }, _) => self.skeleton.complete(*number),
-            (Found::File { .. }, Kind::Open(flags)) if !is_read(flags) => Ok(()),
-            (Found::File { .. }, Kind::Open(_) | Kind::OpenBy) => self.skeleton.fill(*number),
+            (FoundEntry::File { .. }, Kind::Open(flags)) if !is_read(flags) => Ok(()),
+            (FoundEntry::File { .. }, Kind::Open(_) | Kind::OpenBy) => self.skeleton.fill(*number),
             _ => Ok(()),
         };
         match (done, call.kind) {
@@ -188,7 +189,7 @@ impl Answers {
         if !is_file {
             return Ok(());
         }
-        if matches!(found, Found::File { .. }) {
+        if matches!(found, FoundEntry::File { .. }) {
             self.skeleton.fill(*number)?;
         }
         let mut head = [0; 256];

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The files of which it was said that they cannot be read, by their numbers.
 #[derive(Clone, Default)]
-pub(crate) struct Said(Arc<Mutex<HashSet<u64>>>);
+pub(crate) struct SaidFiles(Arc<Mutex<HashSet<u64>>>);
 
-impl Said {
+impl SaidFiles {
     /// The number of an error for the program. What no number can say is printed, once for each file. `is_name`: it was looked for by
     /// a name that any program may make up.
     pub(crate) fn errno(&self, number: u64, name: &str, is_name: bool, error: &Error) -> i32 {

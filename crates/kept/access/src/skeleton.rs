@@ -8,7 +8,7 @@
 
 use crate::files::Options;
 use crate::names::{MODE_OF_PROGRAMS, Set, mode_of};
-use crate::said::Said;
+use crate::said::SaidFiles;
 use crate::watch::{Early, Watch};
 use eyas_catalog::{Access, Compared, File, Key, Known, OwnHost};
 use eyas_data::n_groups;
@@ -51,7 +51,7 @@ pub(crate) struct Skeleton {
     compared: Option<Arc<Compared>>,
     host: OwnHost,
     now_ms: fn() -> i64,
-    pub(crate) said: Said,
+    pub(crate) said: SaidFiles,
 }
 
 /// What is there of a name in the root.
@@ -113,7 +113,7 @@ struct Entry {
 }
 
 /// What a program has found.
-pub(crate) enum Found {
+pub(crate) enum FoundEntry {
     /// Something that is not of the tree, or that needs nothing.
     Other,
     Root,
@@ -148,26 +148,26 @@ impl Skeleton {
             compared: options.compared,
             host: options.host,
             now_ms: options.now_ms,
-            said: Said::default(),
+            said: SaidFiles::default(),
         })
     }
 
     /// What a file or directory of the machine is here.
-    pub(crate) fn found(&self, of: &libc::stat) -> Found {
+    pub(crate) fn found(&self, of: &libc::stat) -> FoundEntry {
         if of.st_dev != self.device {
-            return Found::Other;
+            return FoundEntry::Other;
         }
         if of.st_ino == self.root_number {
-            return Found::Root;
+            return FoundEntry::Root;
         }
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = files.get(&of.st_ino) {
             // Where it is being filled, it is not full yet.
-            return Found::File { is_full: entry.is_full.try_lock().is_ok_and(|is_full| *is_full) };
+            return FoundEntry::File { is_full: entry.is_full.try_lock().is_ok_and(|is_full| *is_full) };
         }
         match self.directories.read().unwrap_or_else(PoisonError::into_inner).get(&of.st_ino) {
-            Some((_, is_complete)) => Found::Directory { is_complete: *is_complete },
-            None => Found::Other,
+            Some((_, is_complete)) => FoundEntry::Directory { is_complete: *is_complete },
+            None => FoundEntry::Other,
         }
     }
 
@@ -365,7 +365,7 @@ impl Skeleton {
         Ok(true)
     }
 
-    /// Gives a file of [`Found::File`] its bytes, each verified. Whoever comes in the meantime waits.
+    /// Gives a file of [`FoundEntry::File`] its bytes, each verified. Whoever comes in the meantime waits.
     ///
     /// # Errors
     /// No site gives them, or they cannot be written: the number for the program.

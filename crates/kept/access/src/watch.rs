@@ -19,11 +19,11 @@ use std::sync::{Mutex, PoisonError};
 
 pub(crate) struct Watch {
     notices: OwnedFd,
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenFiles>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct SeenFiles {
     /// The numbers of files that are not full, by directory and name.
     files: HashMap<(i32, OsString), u64>,
     /// The numbers of files that were opened too early.
@@ -87,7 +87,7 @@ impl Watch {
     }
 }
 
-impl Seen {
+impl SeenFiles {
     fn note(&mut self, directory: i32, name: &OsStr, mask: ReadFlags) {
         self.has_lost |= mask.contains(ReadFlags::QUEUE_OVERFLOW);
         let key = (directory, name.to_owned());

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::outputs::gather;
 use crate::plan::{self, Fetched, Plan, PlannedInput, Report};
 use crate::program::{OnSignal, run};
-use crate::work::Work;
+use crate::work::WorkFolder;
 use crate::{Output, Outside};
 use eyas_batch::{Kind, env, host_name};
 use eyas_catalog::{CarriedFile, CarriedSite, Fetcher};
@@ -58,7 +58,7 @@ fn follow(plan: &Plan, folder: Option<&Path>, report: &mut Report, outside: &dyn
         // The variable came from another machine.
         _ => PathBuf::from("/tmp"),
     };
-    let work = Work::below(&folder, "the variable TMPDIR of the job names a folder on its host")?;
+    let work = WorkFolder::below(&folder, "the variable TMPDIR of the job names a folder on its host")?;
     let on_signal = OnSignal::listen(outside, work.top.path.clone())?;
     on_signal.unless_ending(stage(plan, &work.inside, report))?;
     let status = on_signal.unless_ending(run(&plan.command, &plan.here, &work.inside, &on_signal))?;

@@ -28,14 +28,14 @@ pub use names::{Input, Output};
 pub use submitted::read_script;
 
 use eyas_batch::{host_name, names_of_host};
-use eyas_catalog::{Caller, Catalog, Done, Key, OwnHost, Reader, Tag, label_of};
+use eyas_catalog::{Caller, Catalog, Done, Key, OwnHost, SetReader, Tag, label_of};
 use eyas_text::{shown, shown_path};
 use inputs::stage;
 use outputs::{Origin, gather, keep};
 use program::{OnSignal, run};
 use std::path::PathBuf;
 use std::time::SystemTime;
-use work::Work;
+use work::WorkFolder;
 
 /// What the command does that calls these functions.
 pub trait Outside: Sync {
@@ -67,7 +67,7 @@ pub struct Opened {
 
 impl Opened {
     /// Begins to read a version; copies on this machine come first.
-    pub fn reader(&self, key: &Key) -> Result<Reader<'_>> {
+    pub fn reader(&self, key: &Key) -> Result<SetReader<'_>> {
         let own = own_host();
         let reader = self.catalog.reader(&self.caller, key, self.now_ms)?;
         Ok(reader.near_first(&|host| own.is(host))?)
@@ -131,7 +131,7 @@ pub struct Request {
 }
 
 /// A data set that a program has made.
-pub struct Made {
+pub struct MadeSet {
     pub done: Done,
     pub site: String,
 }
@@ -145,7 +145,7 @@ impl Request {
     }
 
     /// Runs the program. Gives the data set that it has made, if it was to make one.
-    pub fn run(&self, opened: &Opened, outside: &dyn Outside) -> Result<Option<Made>> {
+    pub fn run(&self, opened: &Opened, outside: &dyn Outside) -> Result<Option<MadeSet>> {
         let catalog = &opened.catalog;
         let site = match (&self.site, self.outputs.is_empty()) {
             (_, true) => None,
@@ -167,8 +167,8 @@ impl Request {
         }
     }
 
-    fn local(&self, opened: &Opened, site: Option<String>, outside: &dyn Outside) -> Result<Option<Made>> {
-        let work = Work::new()?;
+    fn local(&self, opened: &Opened, site: Option<String>, outside: &dyn Outside) -> Result<Option<MadeSet>> {
+        let work = WorkFolder::new()?;
         let on_signal = OnSignal::listen(outside, work.top.path.clone())?;
         let explain = self.explain.then_some(outside);
         let from = on_signal.unless_ending(stage(opened, &self.inputs, &work.inside, explain))?;

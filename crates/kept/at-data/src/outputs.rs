@@ -1,15 +1,15 @@
 //! What a program made, on its way into a new data set: all of it or nothing.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::work::Work;
-use crate::{Made, Output, Request, label_or_new, now_ms};
+use crate::work::WorkFolder;
+use crate::{MadeSet, Output, Request, label_or_new, now_ms};
 use eyas_catalog::{Caller, Catalog, Put};
 use eyas_text::{reason, shown, shown_path};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 /// Moves the outputs to where they are put from.
-pub fn gather(outputs: &[Output], work: &Work, program: &str) -> Result<()> {
+pub fn gather(outputs: &[Output], work: &WorkFolder, program: &str) -> Result<()> {
     let failed = |what: String| {
         Error::new(ErrorKind::Program, format!("{} made {what}; no data set was made", shown(program)))
     };
@@ -69,9 +69,9 @@ pub fn keep(
     catalog: &Catalog,
     caller: &Caller,
     request: &Request,
-    work: &Work,
+    work: &WorkFolder,
     made: Origin<'_>,
-) -> Result<Option<Made>> {
+) -> Result<Option<MadeSet>> {
     let holding = catalog.holding(&made.site)?;
     let label = label_or_new(request.label.as_deref())?;
     let sources = [work.outputs.clone()];
@@ -95,5 +95,5 @@ pub fn keep(
     let key = &done.key;
     let detail = format!("version {} by {}{from}", key.version.unwrap_or(0), made.command.join(" "));
     catalog.note(caller, key, "at-data", &detail, now_ms())?;
-    Ok(Some(Made { done, site: made.site }))
+    Ok(Some(MadeSet { done, site: made.site }))
 }

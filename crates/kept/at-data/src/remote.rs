@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, PlannedInput, Report};
 use crate::program::OnSignal;
 use crate::submitted::{Ran as Ended, planned};
-use crate::work::Work;
-use crate::{Made, Opened, Outside, Request};
+use crate::work::WorkFolder;
+use crate::{MadeSet, Opened, Outside, Request};
 use eyas_catalog::{CarriedFile, CarriedSite, Right};
 use eyas_keeping::nearness::{Host, Ranked, rank};
 use eyas_site::Remote;
@@ -24,7 +24,7 @@ pub fn remote(
     opened: &Opened,
     site: Option<String>,
     outside: &dyn Outside,
-) -> Result<Option<Made>> {
+) -> Result<Option<MadeSet>> {
     if request.inputs.is_empty() {
         return Err(Error::input(
             "--mode remote runs the program at a site that holds an input: name one with --input",
@@ -40,7 +40,7 @@ pub fn remote(
     refuse_unreachable(&inputs, &sites)?;
     let candidates = choose(&inputs, &sites, request.explain.then_some(outside))?;
 
-    let work = Work::new()?;
+    let work = WorkFolder::new()?;
     let on_signal = OnSignal::listen(outside, work.top.path.clone())?;
     let plan = Plan {
         inputs,

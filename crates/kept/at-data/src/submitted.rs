@@ -11,9 +11,9 @@ use crate::inputs::settle;
 use crate::outputs::{Origin, keep};
 use crate::plan::{self, Plan, PlannedInput, Report};
 use crate::program::OnSignal;
-use crate::work::Work;
-use crate::{Made, Mode, Opened, Outside, Request, now_ms};
-use eyas_batch::{BatchSystem, Job, Kind, Node, State, Target, host_name, nodes_on};
+use crate::work::WorkFolder;
+use crate::{MadeSet, Mode, Opened, Outside, Request, now_ms};
+use eyas_batch::{BatchNode, BatchSystem, Job, Kind, State, Target, host_name, nodes_on};
 use eyas_catalog::{CarriedFile, CarriedSite, host_of};
 use eyas_keeping::nearness::{Host, Ranked, rank};
 use eyas_site::Ran as Stream;
@@ -37,7 +37,7 @@ pub fn submitted(
     opened: &Opened,
     site: Option<String>,
     outside: &dyn Outside,
-) -> Result<Option<Made>> {
+) -> Result<Option<MadeSet>> {
     let mut sites = BTreeMap::new();
     let inputs = planned(request, opened, &mut sites)?;
     let scheduler = request.system.unwrap_or_else(Kind::found).system();
@@ -60,7 +60,7 @@ pub fn submitted(
 
     let hint = "the option --spool names another folder, which this machine and the hosts of the jobs share";
     let spool = std::path::absolute(request.spool.as_deref().unwrap_or(Path::new(".")))?;
-    let work = Work::below(&spool, hint)?;
+    let work = WorkFolder::below(&spool, hint)?;
     let job: Arc<Mutex<Option<String>>> = Arc::default();
     let cancelled = job.clone();
     let on_signal = OnSignal::listen_and(outside, work.top.path.clone(), move || {
@@ -117,9 +117,9 @@ impl Ran<'_> {
         self,
         request: &Request,
         opened: &Opened,
-        work: &Work,
+        work: &WorkFolder,
         report: Report,
-    ) -> Result<Option<Made>> {
+    ) -> Result<Option<MadeSet>> {
         for (site, digest) in &report.damaged {
             // A site that cannot be reached is audited when it is back.
             if let Ok(holding) = opened.catalog.holding(site) {
@@ -175,7 +175,7 @@ pub fn planned(
 }
 
 /// The nodes on whose host a site is. A folder is on this machine; a store is where its address says.
-fn hosts_of(site: &CarriedSite, nodes: &[Node]) -> BTreeSet<String> {
+fn hosts_of(site: &CarriedSite, nodes: &[BatchNode]) -> BTreeSet<String> {
     match &site.join {
         None => nodes_on(&host_name(), nodes),
         Some(_) => nodes_on(host_of(&site.address), nodes),
@@ -185,7 +185,7 @@ fn hosts_of(site: &CarriedSite, nodes: &[Node]) -> BTreeSet<String> {
 /// The nodes in order of preference.
 fn ranking(
     inputs: &[PlannedInput],
-    nodes: &[Node],
+    nodes: &[BatchNode],
     hosts_of: &BTreeMap<String, BTreeSet<String>>,
     answering: &BTreeSet<&str>,
 ) -> Vec<Ranked> {
@@ -215,7 +215,7 @@ struct Aim {
 }
 
 impl Aim {
-    fn choose(mode: Mode, order: &[Ranked], nodes: &[Node], scheduler: &dyn BatchSystem) -> Result<Aim> {
+    fn choose(mode: Mode, order: &[Ranked], nodes: &[BatchNode], scheduler: &dyn BatchSystem) -> Result<Aim> {
         let system = scheduler.name();
         let best = order.first().ok_or_else(|| Error::input(format!("{system} has no nodes")))?;
         let is_soft = mode == Mode::Late;

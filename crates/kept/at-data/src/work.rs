@@ -5,24 +5,24 @@ use crate::program::Temporary;
 use std::path::{Path, PathBuf};
 
 /// The program works in `inside`, and outputs wait in `outputs`.
-pub struct Work {
+pub struct WorkFolder {
     pub inside: PathBuf,
     pub outputs: PathBuf,
     pub top: Temporary,
 }
 
-impl Work {
+impl WorkFolder {
     /// Makes the folders below the folder for temporary files that `$TMPDIR` names.
-    pub fn new() -> Result<Work> {
-        Work::of(Temporary::new("at-data")?)
+    pub fn new() -> Result<WorkFolder> {
+        WorkFolder::of(Temporary::new("at-data")?)
     }
 
     /// Makes the folders below another one; `hint` says how a user chooses that one.
-    pub fn below(folder: &Path, hint: &str) -> Result<Work> {
-        Work::of(Temporary::below(folder, "at-data", hint)?)
+    pub fn below(folder: &Path, hint: &str) -> Result<WorkFolder> {
+        WorkFolder::of(Temporary::below(folder, "at-data", hint)?)
     }
 
-    fn of(top: Temporary) -> Result<Work> {
-        Ok(Work { inside: top.folder("work")?, outputs: top.folder("outputs")?, top })
+    fn of(top: Temporary) -> Result<WorkFolder> {
+        Ok(WorkFolder { inside: top.folder("work")?, outputs: top.folder("outputs")?, top })
     }
 }

@@ -8,7 +8,7 @@ use crate::access::{Caller, Right};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
-use crate::holding::{self, Given, Holding, Reach};
+use crate::holding::{self, CopyEnd, Holding, Reach};
 use crate::key::Key;
 use eyas_data::Digest;
 use eyas_text::shown;
@@ -97,12 +97,12 @@ impl<'a> Fetcher<'a> {
                     last = Some(Error::Unreached { site: name.to_owned(), reason: error.reason() });
                 }
                 Ok(from) => match holding::get(from, file.digest, target, file.is_executable)? {
-                    Given::Whole => {
+                    CopyEnd::Whole => {
                         from.note_reads(&HashMap::from([(file.digest, file.size_bytes)]));
                         return Ok(name);
                     }
-                    Given::Away(error) => last = Some(error),
-                    Given::Damaged(error) => {
+                    CopyEnd::Away(error) => last = Some(error),
+                    CopyEnd::Damaged(error) => {
                         damaged(name);
                         last = Some(error);
                     }

@@ -9,7 +9,7 @@
 //!
 //! * A program that has mapped the file into its memory may go on writing for as long as its pages have not been written to the disk, half a
 //!   minute. So a file that changed within [`SETTLED_AFTER`] before it was compared is not remembered. An object that this process has made
-//!   itself is remembered at once: it was hashed while it was written, and nobody else knew its name meanwhile ([`Made`]).
+//!   itself is remembered at once: it was hashed while it was written, and nobody else knew its name meanwhile ([`MadeFile`]).
 //! * The disk itself, under the file system. That is what the time limit is for, and audits are.
 //!
 //! File systems of other machines may have other rules, so only those of disks are remembered ([`is_of_disk`]).
@@ -85,9 +85,9 @@ impl Compared {
     }
 
     /// Notes an object that this process has made, once it has its place.
-    pub(crate) fn note_made(&self, file: &File, digest: Digest, made: &Made) {
+    pub(crate) fn note_made(&self, file: &File, digest: Digest, made: &MadeFile) {
         let Ok(of) = Of::file(file) else { return };
-        if Made(of) == *made && is_of_disk(file) {
+        if MadeFile(of) == *made && is_of_disk(file) {
             // As above.
             let _ = self.records.write_all_at(&self.record(digest, &of, since_boot_ns()), place(digest));
         }
@@ -109,19 +109,19 @@ impl Compared {
 }
 
 /// A file that has just been written, before it gets its name.
-pub(crate) struct Made(Of);
+pub(crate) struct MadeFile(Of);
 
-impl Made {
+impl MadeFile {
     /// # Errors
     /// The kernel does not say what the file is.
-    pub(crate) fn now(file: &File) -> io::Result<Made> {
-        Of::file(file).map(Made)
+    pub(crate) fn now(file: &File) -> io::Result<MadeFile> {
+        Of::file(file).map(MadeFile)
     }
 }
 
-impl PartialEq for Made {
+impl PartialEq for MadeFile {
     /// A new name changes the state of a file, hence all but the time of that change is compared.
-    fn eq(&self, other: &Made) -> bool {
+    fn eq(&self, other: &MadeFile) -> bool {
         self.0.0[..5] == other.0.0[..5]
     }
 }
@@ -256,7 +256,7 @@ mod tests {
         let compared = Compared::open(&dir.path().join("records")).unwrap();
         let (part, whole) = (dir.path().join("part"), dir.path().join("whole"));
         fs::write(&part, "text").unwrap();
-        let (made, digest) = (Made::now(&File::open(&part).unwrap()).unwrap(), Digest::of(b"text"));
+        let (made, digest) = (MadeFile::now(&File::open(&part).unwrap()).unwrap(), Digest::of(b"text"));
         std::thread::sleep(Duration::from_millis(20));
         fs::rename(&part, &whole).unwrap();
         let file = File::open(&whole).unwrap();

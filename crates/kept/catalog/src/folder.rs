@@ -13,10 +13,10 @@
 //! Objects come in batches: bytes are written and hashed, flushed to the disk, and only then take their places by rename. So an
 //! object that is there after a power cut is whole. Nothing in the folder is trusted: whoever reads an object verifies it.
 
-use crate::compared::{Began, Compared, Made};
+use crate::compared::{Began, Compared, MadeFile};
 use crate::copying::{PIECE, copy_grouped, copy_with};
 use crate::error::{Error, Result};
-use crate::holding::{Arrivals, Aside, Condition, Holding, Place};
+use crate::holding::{Arrivals, Aside, Condition, Holding, SitePlace};
 use crate::key::Key;
 use crate::reads;
 use crate::sealed::Sealed;
@@ -52,7 +52,7 @@ const READERS_MAX: usize = 4;
 pub struct Folder {
     root: PathBuf,
     name: String,
-    place: Place,
+    place: SitePlace,
     /// Where objects are noted that were made or verified here.
     compared: Option<Arc<Compared>>,
 }
@@ -119,7 +119,8 @@ impl Folder {
     /// Opens a site's folder.
     pub fn open(root: &Path) -> Result<Folder> {
         let Marker { site, id, catalog } = marker_of(root)?;
-        let place = Place { folder_id: id, catalog, free_bytes: free_bytes(root)?, rate_bytes_per_s: None };
+        let place =
+            SitePlace { folder_id: id, catalog, free_bytes: free_bytes(root)?, rate_bytes_per_s: None };
         Ok(Folder { root: root.into(), name: site, place, compared: None })
     }
 
@@ -336,7 +337,7 @@ impl Holding for Folder {
         &self.name
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &SitePlace {
         &self.place
     }
 
@@ -601,7 +602,7 @@ struct Written {
     digest: Digest,
     /// Of a large object.
     groups: Option<Groups>,
-    made: Option<Made>,
+    made: Option<MadeFile>,
 }
 
 impl Arrivals for Batch<'_> {
@@ -617,7 +618,7 @@ impl Arrivals for Batch<'_> {
         let (digest, size_bytes) = (groups.digest(), groups.size_bytes());
         written.digest = digest;
         if size_bytes >= NOTED_FROM_BYTES {
-            written.made = Made::now(&to).ok();
+            written.made = MadeFile::now(&to).ok();
         }
         written.groups = (size_bytes >= KEPT_FROM_BYTES).then_some(groups);
         Ok((digest, size_bytes))

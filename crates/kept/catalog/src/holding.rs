@@ -22,7 +22,7 @@ pub trait Holding: Send + Sync {
     fn name(&self) -> &str;
 
     /// Which folder it is, whose, and how much room it had when it was reached.
-    fn place(&self) -> &Place;
+    fn place(&self) -> &SitePlace;
 
     /// Makes it this catalog's; whether it was another one's, the caller has looked. Returns its `folder_id`.
     fn claim(&self, catalog: &str) -> Result<String>;
@@ -193,7 +193,7 @@ impl Blocks {
 
 /// A site as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Place {
+pub struct SitePlace {
     /// A text that no other folder of a site has, so that one is not taken for another of the same name.
     pub folder_id: String,
     /// The catalog whose site it is; `None`: none's yet.
@@ -234,7 +234,7 @@ pub enum Condition {
 }
 
 /// How an attempt to copy an object from a site ended.
-pub(crate) enum Given {
+pub(crate) enum CopyEnd {
     Whole,
     /// The copy is not what it should be, for this reason.
     Damaged(Error),
@@ -251,24 +251,25 @@ fn give(
     opened: Result<Option<Box<dyn Read + '_>>>,
     digest: Digest,
     copy: &mut dyn FnMut(&mut dyn Read) -> io::Result<Digest>,
-) -> io::Result<Given> {
-    let damaged =
-        |what: &str| Ok(Given::Damaged(Error::Conflict(format!("the copy at the site `{site}` is {what}"))));
+) -> io::Result<CopyEnd> {
+    let damaged = |what: &str| {
+        Ok(CopyEnd::Damaged(Error::Conflict(format!("the copy at the site `{site}` is {what}"))))
+    };
     let mut bytes = match opened {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return damaged("missing"),
-        Err(error) => return Ok(Given::Away(error)),
+        Err(error) => return Ok(CopyEnd::Away(error)),
     };
     let mut bytes = Remembering::new(&mut *bytes);
     match (copy(&mut bytes), bytes.failure) {
-        (Ok(found), _) if found == digest => Ok(Given::Whole),
+        (Ok(found), _) if found == digest => Ok(CopyEnd::Whole),
         (Ok(_), _) => damaged("damaged: it has other bytes than its digest says"),
         // A disk that cannot give the bytes back has lost them.
         (Err(_), Some(failure)) if failure.raw_os_error() == Some(libc::EIO) => {
             damaged("damaged: its disk cannot read it")
         }
         (Err(_), Some(failure)) => {
-            Ok(Given::Away(Error::Unreached { site: site.to_owned(), reason: failure.to_string() }))
+            Ok(CopyEnd::Away(Error::Unreached { site: site.to_owned(), reason: failure.to_string() }))
         }
         (Err(error), None) => Err(error),
     }
@@ -278,13 +279,13 @@ fn give(
 ///
 /// # Errors
 /// The batch cannot be written.
-pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest) -> io::Result<Given> {
+pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest) -> io::Result<CopyEnd> {
     let mut has_begun = false;
     let given = give(from.name(), from.open_to_copy(digest), digest, &mut |bytes| {
         has_begun = true;
         to.add(bytes).map(|(found, _)| found)
     })?;
-    if has_begun && !matches!(given, Given::Whole) {
+    if has_begun && !matches!(given, CopyEnd::Whole) {
         to.undo()?;
     }
     Ok(given)
@@ -294,7 +295,7 @@ pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest
 ///
 /// # Errors
 /// `target` cannot be written.
-pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executable: bool) -> Result<Given> {
+pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executable: bool) -> Result<CopyEnd> {
     let part = beside(target);
     let mode = if is_executable { 0o777 } else { 0o666 };
     let written = give(from.name(), from.open(digest), digest, &mut |bytes| {
@@ -302,12 +303,12 @@ pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executab
         copy(bytes, &mut Appending(&to)).map(|(found, _)| found)
     });
     let written = written.and_then(|given| {
-        if matches!(given, Given::Whole) {
+        if matches!(given, CopyEnd::Whole) {
             fs::rename(&part, target)?;
         }
         Ok(given)
     });
-    if !matches!(written, Ok(Given::Whole)) {
+    if !matches!(written, Ok(CopyEnd::Whole)) {
         let _ = fs::remove_file(&part);
     }
     written.map_err(|error| Error::Conflict(format!("cannot write {}: {error}", shown_path(target))))

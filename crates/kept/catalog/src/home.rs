@@ -24,7 +24,7 @@ use crate::tags::Tag;
 use eyas_data::Digest;
 use eyas_storage::{
     Capabilities, DATA_CAPABILITIES, DataPlace, ErrorKind, Fence, Home, LeftOut, Listed, Listing, Location,
-    Opened, Place, Put, Stat, Status,
+    Opened, PartPlace, Put, Stat, Status,
 };
 use eyas_text::shown;
 use std::collections::HashMap;
@@ -266,7 +266,7 @@ impl Home for DataHome {
         Err(eyas_storage::Error::new(ErrorKind::Unsupported, Status::Permanent, "remove", location, reason))
     }
 
-    fn places(&self, location: &Location) -> AtHome<Vec<Place>> {
+    fn places(&self, location: &Location) -> AtHome<Vec<PartPlace>> {
         let (_, readable) = self.readable("look up", location)?;
         let host_of = |holder: &Holder| match holder.host() {
             Some(host) => Some(host.to_owned()),
@@ -275,7 +275,7 @@ impl Home for DataHome {
         let hosts: Vec<String> = readable.holders.iter().filter_map(host_of).collect();
         match hosts.is_empty() {
             true => Ok(vec![]),
-            false => Ok(vec![Place { range: 0..readable.file.size_bytes, hosts }]),
+            false => Ok(vec![PartPlace { range: 0..readable.file.size_bytes, hosts }]),
         }
     }
 }

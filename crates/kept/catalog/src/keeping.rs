@@ -6,10 +6,10 @@ use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
-use crate::holding::{Aside, Condition, Given, Holding, add_copy};
+use crate::holding::{Aside, Condition, CopyEnd, Holding, add_copy};
 use crate::making::ToMake;
 use crate::reached::{Reached, room_of, takes};
-use crate::sites::{Held, Marked, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
+use crate::sites::{HeldCopies, Marked, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
 use eyas_data::Digest;
 use eyas_keeping::verification::{self, Verified};
 use eyas_keeping::{Copy, Short, SiteNo};
@@ -133,7 +133,7 @@ impl Catalog {
         copies: &[Marked],
         coming: OnTheirWay,
         now_ms: i64,
-    ) -> Result<Held> {
+    ) -> Result<HeldCopies> {
         let digests: Vec<Digest> = copies.iter().map(|copy| copy.digest).collect();
         let mut found = vec![];
         holding.verify_all(&digests, &mut |n, condition| found.push((copies[n], condition)))?;
@@ -464,7 +464,8 @@ impl Catalog {
         }
         let n_workers = pairs.len().min(PAIRS_MAX);
         let waiting = Mutex::new(pairs.into_values());
-        let work = Work { catalog: self, objects, sites, reached: &*reached, now_ms, lost: Mutex::default() };
+        let work =
+            CopyWork { catalog: self, objects, sites, reached: &*reached, now_ms, lost: Mutex::default() };
         let (made, all_made) = mpsc::channel();
         let run = |made: mpsc::Sender<u64>| -> Result<Vec<Copy>> {
             let mut all = vec![];
@@ -539,7 +540,7 @@ enum Lost {
 }
 
 /// What those need who make copies.
-struct Work<'a> {
+struct CopyWork<'a> {
     catalog: &'a Catalog,
     objects: &'a [Needed],
     sites: &'a [Site],
@@ -549,7 +550,7 @@ struct Work<'a> {
     lost: Mutex<BTreeMap<SiteNo, (Lost, String)>>,
 }
 
-impl Work<'_> {
+impl CopyWork<'_> {
     fn is_lost(&self, site: SiteNo, as_target: bool) -> bool {
         let name = &self.sites[site].name;
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).get(&site).map(|(lost, _)| *lost);
@@ -564,7 +565,7 @@ impl Work<'_> {
 
     /// Makes copies from one site to another; returns those that were made.
     fn make_pair(&self, copies: Vec<Copy>, made_bytes: &mpsc::Sender<u64>) -> Result<Vec<Copy>> {
-        let Work { catalog, objects, sites, reached, now_ms, .. } = *self;
+        let CopyWork { catalog, objects, sites, reached, now_ms, .. } = *self;
         let are_stores = sites[copies[0].from].is_store && sites[copies[0].to].is_store;
         let are_lost = self.is_lost(copies[0].from, false) || self.is_lost(copies[0].to, true);
         let (mut all, copies) = match are_stores && !are_lost {
@@ -616,7 +617,7 @@ fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
 }
 
 /// Copies that were made at a site.
-struct Made {
+struct MadeCopies {
     copies: Vec<Copy>,
     /// Sources that went away, with the reason.
     away: BTreeMap<SiteNo, Error>,
@@ -708,28 +709,28 @@ impl Catalog {
         sites: &[Site],
         reached: &BTreeMap<String, Reached>,
         now_ms: i64,
-    ) -> Result<Made> {
+    ) -> Result<MadeCopies> {
         let to = &reached[&sites[copies[0].to].name].holding;
         let explain = |error: std::io::Error| {
             Error::Failed(format!("cannot write into the site `{}`: {error}", to.name()))
         };
         let mut batch = to.batch()?;
-        let mut made = Made { copies: vec![], away: BTreeMap::new() };
+        let mut made = MadeCopies { copies: vec![], away: BTreeMap::new() };
         for copy in copies.iter().copied() {
             if made.away.contains_key(&copy.from) {
                 continue;
             }
             let (digest, from) = (objects[copy.object].digest, &reached[&sites[copy.from].name].holding);
             match add_copy(&mut *batch, &**from, digest).map_err(explain)? {
-                Given::Whole => made.copies.push(copy),
-                Given::Damaged(_) => match self.read_through(&**from, &[digest], now_ms) {
+                CopyEnd::Whole => made.copies.push(copy),
+                CopyEnd::Damaged(_) => match self.read_through(&**from, &[digest], now_ms) {
                     Ok(_) => {}
                     Err(error) if !error.is_of_database() => {
                         made.away.insert(copy.from, error);
                     }
                     Err(error) => return Err(error),
                 },
-                Given::Away(error) => {
+                CopyEnd::Away(error) => {
                     made.away.insert(copy.from, error);
                 }
             }

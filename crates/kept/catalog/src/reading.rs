@@ -5,7 +5,7 @@ use crate::catalog::Catalog;
 use crate::copying::beside;
 use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::holding::{self, Condition, Given, Holding};
+use crate::holding::{self, Condition, CopyEnd, Holding};
 use crate::key::Key;
 use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A version that a caller reads.
-pub struct Reader<'a> {
+pub struct SetReader<'a> {
     catalog: &'a Catalog,
     key: Key,
     now_ms: i64,
@@ -210,7 +210,7 @@ impl Catalog {
     ///
     /// # Errors
     /// The caller has not got the right to read it, or there is none.
-    pub fn reader(&self, caller: &Caller, key: &Key, now_ms: i64) -> Result<Reader<'_>> {
+    pub fn reader(&self, caller: &Caller, key: &Key, now_ms: i64) -> Result<SetReader<'_>> {
         self.require(caller, key, Right::Read)?;
         let files = self.files(caller, key)?;
         let holders = self.holders(caller, key)?;
@@ -221,11 +221,11 @@ impl Catalog {
             }
         }
         let (near, read) = (BTreeSet::new(), Mutex::default());
-        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near, read })
+        Ok(SetReader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near, read })
     }
 }
 
-impl Reader<'_> {
+impl SetReader<'_> {
     /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows. The others are
     /// asked in an order of this process's own.
     ///
@@ -251,7 +251,7 @@ impl Reader<'_> {
         Ok(self)
     }
 
-    /// Whether a site is on this machine, as far as [`Reader::near_first`] found.
+    /// Whether a site is on this machine, as far as [`SetReader::near_first`] found.
     pub fn is_near(&self, site: &str) -> bool {
         self.near.contains(site)
     }
@@ -282,13 +282,13 @@ impl Reader<'_> {
                 }
             };
             match holding::get(&**from, file.digest, target, file.is_executable)? {
-                Given::Whole => {
+                CopyEnd::Whole => {
                     let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
                     *read.entry(site.clone()).or_default().entry(file.digest).or_default() += file.size_bytes;
                     return Ok(site);
                 }
-                Given::Away(error) => last = Some(error),
-                Given::Damaged(error) => {
+                CopyEnd::Away(error) => last = Some(error),
+                CopyEnd::Damaged(error) => {
                     self.catalog.doubt(&**from, file.digest, self.now_ms)?;
                     last = Some(error);
                 }
@@ -333,7 +333,7 @@ impl Reader<'_> {
 }
 
 /// Sites are told what was read when the reader has ended.
-impl Drop for Reader<'_> {
+impl Drop for SetReader<'_> {
     fn drop(&mut self) {
         let read = self.read.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (site, read) in std::mem::take(read) {

@@ -36,7 +36,7 @@ pub struct Draft {
 
 /// A data set as `find` shows it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Found {
+pub struct FoundSet {
     pub label: String,
     pub owner: String,
     pub created_ms: i64,
@@ -52,7 +52,7 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct DataSet {
     #[serde(flatten)]
-    pub newest: Found,
+    pub newest: FoundSet,
     /// How many copies of each file there should be.
     pub copies: u32,
     pub versions: Vec<Version>,
@@ -309,7 +309,7 @@ impl Catalog {
     }
 
     /// The newest data sets that match a query (all, if there is none) and that the caller may list, newest first.
-    pub fn find(&self, caller: &Caller, query: Option<&str>, limit: u64) -> Result<Vec<Found>> {
+    pub fn find(&self, caller: &Caller, query: Option<&str>, limit: u64) -> Result<Vec<FoundSet>> {
         let expr = query.map(query::parse).transpose()?;
         let db = &mut **self.db();
         let columns = "s.id, s.label, s.owner, s.created_ms, s.newest, s.n_files, s.size_bytes";
@@ -595,7 +595,7 @@ pub(crate) fn put_tags(db: &mut dyn Db, of_sets: &[(i64, &[Tag])]) -> Result<()>
 }
 
 /// Rows of `data_set` (id, label, owner, created, newest, files, bytes) with their tags.
-fn with_tags(db: &mut dyn Db, rows: &[Row]) -> Result<Vec<Found>> {
+fn with_tags(db: &mut dyn Db, rows: &[Row]) -> Result<Vec<FoundSet>> {
     let mut tags: HashMap<i64, BTreeMap<String, String>> = HashMap::new();
     for rows in rows.chunks(500) {
         let sql = format!(
@@ -607,7 +607,7 @@ fn with_tags(db: &mut dyn Db, rows: &[Row]) -> Result<Vec<Found>> {
             tags.entry(row.int(0)).or_default().insert(row.text(1), row.text(2));
         }
     }
-    let found = rows.iter().map(|row| Found {
+    let found = rows.iter().map(|row| FoundSet {
         label: row.text(1),
         owner: row.text(2),
         created_ms: row.int(3),

@@ -154,7 +154,7 @@ pub(crate) struct Marked {
 
 /// What was found, and held.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldCopies {
     pub(crate) good: Vec<Digest>,
     pub(crate) bad: Vec<Digest>,
     pub(crate) missing: Vec<Digest>,
@@ -542,9 +542,9 @@ impl Catalog {
         found: &[(Marked, Condition)],
         coming: OnTheirWay,
         now_ms: i64,
-    ) -> Result<Held> {
+    ) -> Result<HeldCopies> {
         if found.is_empty() {
-            return Ok(Held::default());
+            return Ok(HeldCopies::default());
         }
         let said = |wanted: Condition| {
             let those = found.iter().filter(move |(_, condition)| *condition == wanted);
@@ -573,7 +573,7 @@ impl Catalog {
         within_reserve(&mut **self.db(), |db| {
             let site = site_id(db, site)?;
             let is_bad = format!("UPDATE replica SET state = 'bad', mark = mark + 1 {of_copy}");
-            Ok(Held {
+            Ok(HeldCopies {
                 good: say_good(db, site, &good, 1, now_ms)?,
                 bad: one_by_one(db, site, &bad, &is_bad)?,
                 missing: one_by_one(db, site, &missing, &format!("DELETE FROM replica {of_copy}"))?,

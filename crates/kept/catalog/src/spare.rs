@@ -18,7 +18,7 @@ use crate::sites::{Marked, NOT_PUT, Needed, OnTheirWay, Replica, ReplicaState, S
 use crate::values;
 use eyas_data::Digest;
 use eyas_folder::files_below;
-use eyas_keeping::spare::{self, Drop, Goals, Object, Place, decayed};
+use eyas_keeping::spare::{self, Drop, Goals, Object, SiteReadings, decayed};
 use eyas_keeping::{SiteNo, Takes};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -74,7 +74,7 @@ impl SpareSet {
 struct View {
     sites: Vec<Site>,
     needed: Vec<Needed>,
-    places: Vec<Place>,
+    places: Vec<SiteReadings>,
     objects: Vec<Object>,
 }
 
@@ -228,7 +228,7 @@ impl Catalog {
             let rate = here.and_then(|here| here.holding.place().rate_bytes_per_s);
             // What is read evenly tends to so many times what is read in a half-life.
             let seconds = half_life_ms as f64 / 1000.0 * std::f64::consts::LOG2_E;
-            Place {
+            SiteReadings {
                 site: eyas_keeping::Site {
                     domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
                     takes: takes(site, here),
@@ -240,7 +240,7 @@ impl Catalog {
                 read_bytes_max: rate.map_or(f64::INFINITY, |rate| rate as f64 * BUSY_PART * seconds),
             }
         });
-        let places: Vec<Place> = places.collect();
+        let places: Vec<SiteReadings> = places.collect();
         let number: HashMap<&str, SiteNo> =
             sites.iter().enumerate().map(|(n, site)| (&*site.name, n)).collect();
         let is_away = |name: &String| !reached.contains_key(name) && up.contains(name);

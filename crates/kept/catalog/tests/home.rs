@@ -2,7 +2,7 @@
 
 use eyas_catalog::{
     Access, Arrivals, Aside, Caller, Catalog, Condition, DataHome, Folder, Holding, Key, Known, NewSite,
-    OwnHost, Place, Put, Reach, Result, Sealed,
+    OwnHost, Put, Reach, Result, Sealed, SitePlace,
 };
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, n_groups};
 use eyas_storage::{ErrorKind, Fence, Home, Listing, Location, Put as Write, Status};
@@ -54,7 +54,7 @@ impl Holding for Brittle {
     fn name(&self) -> &str {
         self.folder.name()
     }
-    fn place(&self) -> &Place {
+    fn place(&self) -> &SitePlace {
         self.folder.place()
     }
     fn claim(&self, catalog: &str) -> Result<String> {

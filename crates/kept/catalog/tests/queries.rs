@@ -4,7 +4,7 @@ mod common;
 
 use common::{Databases, InFiles, NOW, Server, alice, drafted, file};
 use eyas_catalog::query::{Check, Comparison, Expr, Field, Literal, parse};
-use eyas_catalog::{Catalog, Found, Kind, Tag};
+use eyas_catalog::{Catalog, FoundSet, Kind, Tag};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -92,7 +92,7 @@ fn is_like(pattern: &[char], text: &[char]) -> bool {
     }
 }
 
-fn matches(expr: &Expr, set: &Found) -> bool {
+fn matches(expr: &Expr, set: &FoundSet) -> bool {
     match expr {
         Expr::And(parts) => parts.iter().all(|part| matches(part, set)),
         Expr::Or(parts) => parts.iter().any(|part| matches(part, set)),

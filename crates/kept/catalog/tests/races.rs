@@ -6,8 +6,8 @@ mod common;
 
 use common::{Databases, NOW, Server, alice};
 use eyas_catalog::{
-    Arrivals, Aside, Catalog, Condition, Folder, Holding, Key, NewSite, Place, Put, Reach, ReplicaState,
-    Result, Sealed, put,
+    Arrivals, Aside, Catalog, Condition, Folder, Holding, Key, NewSite, Put, Reach, ReplicaState, Result,
+    Sealed, SitePlace, put,
 };
 use eyas_data::Digest;
 use eyas_terms::rng::Rng;
@@ -83,7 +83,7 @@ impl Holding for Waiting {
     fn name(&self) -> &str {
         self.folder.name()
     }
-    fn place(&self) -> &Place {
+    fn place(&self) -> &SitePlace {
         self.folder.place()
     }
     fn claim(&self, catalog: &str) -> Result<String> {

@@ -32,7 +32,7 @@ const SEARCHES_MAX: usize = 1000;
 
 /// A site and what readers take from it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Place {
+pub struct SiteReadings {
     pub site: Site,
     /// Bytes that were read there lately, as [`decayed`].
     pub read_bytes: f64,
@@ -109,7 +109,7 @@ pub fn decayed(read_bytes: f64, age_ms: i64, half_life_ms: u64) -> f64 {
 }
 
 /// The spare copies to drop and to make now.
-pub fn plan(places: &[Place], objects: &[Object], goals: &Goals) -> Plan {
+pub fn plan(places: &[SiteReadings], objects: &[Object], goals: &Goals) -> Plan {
     let mut look = Look::new(places, objects, goals);
     look.drop_cold();
     look.drop_for_budget();
@@ -120,7 +120,7 @@ pub fn plan(places: &[Place], objects: &[Object], goals: &Goals) -> Plan {
 
 /// The spare copies at a site that leave it so that at least `n_bytes` become free, the least read first; fewer bytes where there
 /// are not enough of them.
-pub fn make_way(places: &[Place], objects: &[Object], site: SiteNo, n_bytes: u64) -> Vec<Drop> {
+pub fn make_way(places: &[SiteReadings], objects: &[Object], site: SiteNo, n_bytes: u64) -> Vec<Drop> {
     // Nothing is held at a set point here.
     let none =
         Goals { free_part: 0.0, reads_per_copy: 1.0, spare_bytes_max: 0, copies_max: 0, made_bytes_max: 0 };
@@ -138,7 +138,7 @@ pub fn make_way(places: &[Place], objects: &[Object], site: SiteNo, n_bytes: u64
 }
 
 /// The copies that were made while a site was away, and that may go now that it is back.
-pub fn undo(places: &[Place], objects: &[Object], made: &[(ObjectNo, SiteNo)]) -> Vec<Drop> {
+pub fn undo(places: &[SiteReadings], objects: &[Object], made: &[(ObjectNo, SiteNo)]) -> Vec<Drop> {
     let none =
         Goals { free_part: 0.0, reads_per_copy: 1.0, spare_bytes_max: 0, copies_max: 0, made_bytes_max: 0 };
     let mut look = Look::new(places, objects, &none);
@@ -168,7 +168,7 @@ impl Ord for Load {
 
 /// A plan that is being made.
 struct Look<'a> {
-    places: &'a [Place],
+    places: &'a [SiteReadings],
     objects: &'a [Object],
     goals: &'a Goals,
     plan: Plan,
@@ -185,7 +185,7 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    fn new(places: &'a [Place], objects: &'a [Object], goals: &'a Goals) -> Look<'a> {
+    fn new(places: &'a [SiteReadings], objects: &'a [Object], goals: &'a Goals) -> Look<'a> {
         let stays = |site: &SiteNo| places[*site].site.takes != Takes::Nothing;
         let ready: Vec<Vec<SiteNo>> = objects
             .iter()
@@ -475,12 +475,12 @@ mod tests {
         made_bytes_max: 1 << 40,
     };
 
-    fn place(domain: u32) -> Place {
+    fn place(domain: u32) -> SiteReadings {
         let site = Site { domain, takes: Takes::Copies, keep_bytes: ROOM, used_bytes: 0, is_busy: false };
-        Place { site, read_bytes: 0.0, read_bytes_max: f64::INFINITY }
+        SiteReadings { site, read_bytes: 0.0, read_bytes_max: f64::INFINITY }
     }
 
-    fn places(n: u32) -> Vec<Place> {
+    fn places(n: u32) -> Vec<SiteReadings> {
         (0..n).map(place).collect()
     }
 
@@ -492,7 +492,7 @@ mod tests {
 
     /// The drops as object, site and reason, and the copies as object, source and target.
     fn check(
-        places: &[Place],
+        places: &[SiteReadings],
         objects: &[Object],
         goals: &Goals,
         drops: &[(ObjectNo, SiteNo, Why)],
@@ -528,8 +528,11 @@ mod tests {
         check(&sites, &[object(4, &[0, 1, 2, 3], 0.0)], &GOALS, &[], &[]);
         // Of the copies at sites that answer, as many as are asked for stay.
         check(&sites, &[Object { n_away: 2, ..object(2, &[0, 1], 0.0) }], &GOALS, &[], &[]);
-        let draining =
-            [place(0), place(1), Place { site: Site { takes: Takes::Nothing, ..sites[2].site }, ..sites[2] }];
+        let draining = [
+            place(0),
+            place(1),
+            SiteReadings { site: Site { takes: Takes::Nothing, ..sites[2].site }, ..sites[2] },
+        ];
         check(&draining, &[object(2, &[0, 1, 2], 0.0)], &GOALS, &[], &[]);
     }
 
@@ -539,14 +542,14 @@ mod tests {
         let plan = plan(&sites, &[object(2, &[0, 1, 2], 0.0)], &GOALS);
         assert_eq!(plan.drops, [Drop { object: 0, site: 0, keepers: vec![1, 2], why: Why::Cold }]);
         // The fullest site loses its copy first, unless it is alone in its domain.
-        let full = Place { site: Site { used_bytes: 900, ..sites[2].site }, ..sites[2] };
+        let full = SiteReadings { site: Site { used_bytes: 900, ..sites[2].site }, ..sites[2] };
         check(&[place(0), place(0), full], &[object(2, &[0, 1, 2], 0.0)], &GOALS, &[(0, 0, Why::Cold)], &[]);
         check(&[place(0), place(2), full], &[object(2, &[0, 1, 2], 0.0)], &GOALS, &[(0, 2, Why::Cold)], &[]);
     }
 
     #[test]
     fn a_part_of_each_site_stays_free() {
-        let used = |bytes| Place { site: Site { used_bytes: bytes, ..place(1).site }, ..place(1) };
+        let used = |bytes| SiteReadings { site: Site { used_bytes: bytes, ..place(1).site }, ..place(1) };
         // At the set point, nothing comes. Between it and its half, nothing goes.
         check(&[place(0), used(891)], &[object(1, &[0], 9.0)], &GOALS, &[], &[]);
         check(&[place(0), used(890)], &[object(1, &[0], 9.0)], &GOALS, &[], &[(0, 0, 1)]);
@@ -585,13 +588,13 @@ mod tests {
         // In the next look it comes, and the other one does not take its place back.
         let after = vec![object(1, &[1], 8.0), object(1, &[0], 16.0)];
         check(&sites, &after, &one, &[], &[(1, 0, 1)]);
-        let full = Place { site: Site { used_bytes: 900, ..sites[1].site }, ..sites[1] };
+        let full = SiteReadings { site: Site { used_bytes: 900, ..sites[1].site }, ..sites[1] };
         check(&[place(0), full], &pair(16.0), &GOALS, &[(0, 1, Why::Displaced)], &[]);
     }
 
     #[test]
     fn copies_go_where_little_is_read_and_busy_sites_get_none() {
-        let read = |domain, read_bytes| Place { read_bytes, read_bytes_max: 100.0, ..place(domain) };
+        let read = |domain, read_bytes| SiteReadings { read_bytes, read_bytes_max: 100.0, ..place(domain) };
         check(
             &[read(0, 0.0), read(1, 50.0), read(2, 20.0)],
             &[object(1, &[0], 9.0)],
@@ -631,8 +634,8 @@ mod tests {
         assert!(decayed(80.0, 1, 0) <= 40.0);
     }
 
-    fn random_places(rng: &mut Rng, n: usize) -> Vec<Place> {
-        let place = |rng: &mut Rng| Place {
+    fn random_places(rng: &mut Rng, n: usize) -> Vec<SiteReadings> {
+        let place = |rng: &mut Rng| SiteReadings {
             site: Site {
                 domain: rng.below(3) as u32,
                 takes: takes(rng, 6),
@@ -768,8 +771,8 @@ mod tests {
         let mut rng = Rng::new(5);
         for round in 0..500 {
             let n_sites = 2 + rng.below(8) as u32;
-            let places: Vec<Place> = (0..n_sites)
-                .map(|n| Place { site: Site { keep_bytes: 1 << 40, ..place(n).site }, ..place(n) })
+            let places: Vec<SiteReadings> = (0..n_sites)
+                .map(|n| SiteReadings { site: Site { keep_bytes: 1 << 40, ..place(n).site }, ..place(n) })
                 .collect();
             let object = |rng: &mut Rng| {
                 let n_ready = 1 + rng.below(u64::from(n_sites)) as usize;
@@ -815,7 +818,7 @@ mod tests {
     /// A catalog over time: readers with a few favourites, which change, and puts that take room.
     struct World {
         rng: Rng,
-        places: Vec<Place>,
+        places: Vec<SiteReadings>,
         objects: Vec<Object>,
         /// The objects from the most to the least read.
         favourites: Vec<ObjectNo>,
@@ -835,8 +838,11 @@ mod tests {
         fn new(seed: u64) -> World {
             let mut rng = Rng::new(seed);
             let n_sites = 8;
-            let places: Vec<Place> = (0..n_sites)
-                .map(|n| Place { site: Site { keep_bytes: 4000, ..place(n / 2).site }, ..place(n / 2) })
+            let places: Vec<SiteReadings> = (0..n_sites)
+                .map(|n| SiteReadings {
+                    site: Site { keep_bytes: 4000, ..place(n / 2).site },
+                    ..place(n / 2)
+                })
                 .collect();
             let objects = (0..N_OBJECTS)
                 .map(|n| {
@@ -897,7 +903,8 @@ mod tests {
         }
 
         fn free_part(&self) -> f64 {
-            let free = |place: &Place| 1.0 - place.site.used_bytes as f64 / place.site.keep_bytes as f64;
+            let free =
+                |place: &SiteReadings| 1.0 - place.site.used_bytes as f64 / place.site.keep_bytes as f64;
             self.places.iter().map(free).fold(1.0, f64::min)
         }
     }

@@ -5,11 +5,11 @@
 
 use crate::protocol::{Ask, QUEUED_BYTES, SILENCE_MAX, Tell};
 use crate::remote::in_words;
-use crate::store::{Answering, Stopped, Store, Taken};
+use crate::store::{Answering, Stopped, Store, TakenRoom};
 use bytes::Bytes;
 use eyas_catalog::{Condition, Holding};
 use eyas_data::Digest;
-use eyas_net::Reader;
+use eyas_net::FrameReader;
 use eyas_wire::identity::Identity;
 use std::io::{self, Read};
 use std::time::Instant;
@@ -27,7 +27,7 @@ impl Answering<'_> {
         let (reader, writer) =
             connected.map_err(|reason| format!("it does not reach {address}: {reason}"))?;
         let mut batch = store.folder.batch()?;
-        let mut taken = Taken::new(store);
+        let mut taken = TakenRoom::new(store);
         let mut coming = Coming {
             handle,
             reader,
@@ -103,9 +103,9 @@ enum End {
 /// The bytes of the object that comes.
 struct Coming<'a, 'b> {
     handle: Handle,
-    reader: Reader,
+    reader: FrameReader,
     store: &'b Store,
-    taken: &'a mut Taken<'b>,
+    taken: &'a mut TakenRoom<'b>,
     piece: Bytes,
     end: Option<End>,
     /// Since when the other store has no place for this one, which keeps a place of its own meanwhile.

@@ -48,7 +48,7 @@ mod protocol;
 mod remote;
 mod store;
 
-pub use hub::{AtHub, Hub, Seen};
+pub use hub::{AtHub, Hub, HubReport};
 pub use programs::Programs;
 pub use remote::{Ran, Remote, Stores};
 pub use store::{Store, StoreOptions};

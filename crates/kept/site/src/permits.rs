@@ -22,10 +22,10 @@ pub(crate) struct Permits {
     pub(crate) keys: Arc<KnownKeys>,
     /// Set once the store is served.
     own: OnceLock<(Identity, UserKey)>,
-    given: Mutex<HashMap<UserKey, Given>>,
+    given: Mutex<HashMap<UserKey, GivenPermit>>,
 }
 
-struct Given {
+struct GivenPermit {
     digests: Arc<HashSet<Digest>>,
     until: Instant,
 }
@@ -57,7 +57,10 @@ impl Permits {
         if given.len() >= PERMITS_MAX {
             return Err(format!("it has given {PERMITS_MAX} permits already: try again later"));
         }
-        given.insert(key, Given { digests: Arc::new(digests.into_iter().collect()), until: now + VALID_FOR });
+        given.insert(
+            key,
+            GivenPermit { digests: Arc::new(digests.into_iter().collect()), until: now + VALID_FOR },
+        );
         self.keys.set(given.keys().copied());
         Ok(serde_json::to_vec(&identity).expect("plain strings"))
     }
@@ -115,7 +118,7 @@ mod tests {
         for _ in 1..PERMITS_MAX {
             permits.given.lock().unwrap().insert(
                 UserKey(eyas_data::random_bytes().unwrap()),
-                Given { digests: Arc::default(), until: start + 3 * VALID_FOR },
+                GivenPermit { digests: Arc::default(), until: start + 3 * VALID_FOR },
             );
         }
         assert!(permits.give(vec![b], start + VALID_FOR).unwrap_err().contains("1000 permits"));

@@ -61,16 +61,16 @@ impl Programs {
         (self.n_running.load(Ordering::Relaxed).min(self.n_max), self.n_max)
     }
 
-    fn take_place(&self) -> Option<Place<'_>> {
+    fn take_place(&self) -> Option<ProgramPlace<'_>> {
         let place = |n: u32| (n < self.n_max).then_some(n + 1);
         let taken = self.n_running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place);
-        taken.is_ok().then_some(Place(&self.n_running))
+        taken.is_ok().then_some(ProgramPlace(&self.n_running))
     }
 
     /// A new folder with a plan in it, and one for outputs.
-    fn folder_for(&self, plan: &[u8]) -> io::Result<Work> {
+    fn folder_for(&self, plan: &[u8]) -> io::Result<ProgramFolder> {
         let name = format!("{:016x}", u64::from_ne_bytes(eyas_data::random_bytes()?));
-        let work = Work(self.folder.join(name));
+        let work = ProgramFolder(self.folder.join(name));
         let mut make = fs::DirBuilder::new();
         make.mode(0o700).create(&work.0)?;
         make.create(work.outputs())?;
@@ -79,7 +79,7 @@ impl Programs {
         Ok(work)
     }
 
-    fn start(&self, work: &Work) -> io::Result<Child> {
+    fn start(&self, work: &ProgramFolder) -> io::Result<Child> {
         let (program, arguments) = self.command.split_first().expect("it names a program");
         let mut command = Command::new(program);
         command.args(arguments).arg(work.plan()).arg("--folder").arg(&work.0).current_dir(&work.0);
@@ -100,18 +100,18 @@ fn is_for_programs(name: &OsStr) -> bool {
 }
 
 /// The place that a program has among those that may run.
-struct Place<'a>(&'a AtomicU32);
+struct ProgramPlace<'a>(&'a AtomicU32);
 
-impl Drop for Place<'_> {
+impl Drop for ProgramPlace<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The folder of a program; it vanishes.
-struct Work(PathBuf);
+struct ProgramFolder(PathBuf);
 
-impl Work {
+impl ProgramFolder {
     fn plan(&self) -> PathBuf {
         self.0.join("plan.json")
     }
@@ -123,7 +123,7 @@ impl Work {
     }
 }
 
-impl Drop for Work {
+impl Drop for ProgramFolder {
     fn drop(&mut self) {
         // What cannot be removed now is removed when the store begins again.
         let _ = fs::remove_dir_all(&self.0);

@@ -1,7 +1,7 @@
 //! What the two sides say to each other.
 
 use bytes::Bytes;
-use eyas_catalog::{Aside, Condition, Place};
+use eyas_catalog::{Aside, Condition, SitePlace};
 use eyas_data::Digest;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -95,14 +95,14 @@ pub(crate) enum Tell {
     Site {
         name: String,
         keep_bytes: Option<u64>,
-        place: Place,
+        place: SitePlace,
     },
     /// The number of the folder.
     Claimed(String),
     Objects(Vec<Digest>),
     Aside(Vec<Aside>),
     /// The number of an object in the request, and what it turned out to be.
-    Found(u32, Found),
+    Found(u32, FoundCopy),
     Piece(Bytes),
     /// The object is not there.
     Missing,
@@ -141,28 +141,28 @@ pub(crate) enum Tell {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) enum Found {
+pub(crate) enum FoundCopy {
     Good,
     Bad,
     Missing,
 }
 
-impl From<Condition> for Found {
-    fn from(condition: Condition) -> Found {
+impl From<Condition> for FoundCopy {
+    fn from(condition: Condition) -> FoundCopy {
         match condition {
-            Condition::Good => Found::Good,
-            Condition::Bad => Found::Bad,
-            Condition::Missing => Found::Missing,
+            Condition::Good => FoundCopy::Good,
+            Condition::Bad => FoundCopy::Bad,
+            Condition::Missing => FoundCopy::Missing,
         }
     }
 }
 
-impl From<Found> for Condition {
-    fn from(found: Found) -> Condition {
+impl From<FoundCopy> for Condition {
+    fn from(found: FoundCopy) -> Condition {
         match found {
-            Found::Good => Condition::Good,
-            Found::Bad => Condition::Bad,
-            Found::Missing => Condition::Missing,
+            FoundCopy::Good => Condition::Good,
+            FoundCopy::Bad => Condition::Bad,
+            FoundCopy::Missing => Condition::Missing,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::protocol::{
 };
 use bytes::Bytes;
 use eyas_catalog::{
-    Arrivals, Aside, Blocks, Condition, Error, Holding, Key, Permit, Place, Reach, Result, Sealed,
+    Arrivals, Aside, Blocks, Condition, Error, Holding, Key, Permit, Reach, Result, Sealed, SitePlace,
     is_plain_path,
 };
 use eyas_data::{Digest, n_groups};
@@ -66,7 +66,7 @@ pub(crate) enum NotIn {
 struct Site {
     name: String,
     keep_bytes: Option<u64>,
-    place: Place,
+    place: SitePlace,
 }
 
 fn say_waits(site: &str, reason: &str) {
@@ -99,7 +99,7 @@ pub struct Remote {
     name: String,
     address: String,
     keep_bytes: Option<u64>,
-    place: Place,
+    place: SitePlace,
     route: Route,
     /// Connections on which nothing is asked, and since when.
     idle: Mutex<Vec<(Link, Instant)>>,
@@ -130,7 +130,7 @@ impl Remote {
             name,
             address: join.address,
             keep_bytes: None,
-            place: Place::default(),
+            place: SitePlace::default(),
             route: Route { identity: join.identity, hub: join.through },
             idle: Mutex::default(),
         };
@@ -344,7 +344,7 @@ impl Holding for Remote {
         &self.name
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &SitePlace {
         &self.place
     }
 

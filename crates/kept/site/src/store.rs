@@ -11,7 +11,7 @@ use crate::protocol::{Ask, BEAT, DIGESTS, IDLE_MAX, PIECE_BYTES, QUEUED_BYTES, T
 use bytes::Bytes;
 use eyas_catalog::{Arrivals, Blocks, Folder, Holding, Sealed};
 use eyas_data::Digest;
-use eyas_net::{Reader, Writer};
+use eyas_net::{FrameReader, Writer};
 use eyas_wire::identity::Identity;
 use eyas_wire::users::UserKey;
 use std::collections::{HashMap, HashSet};
@@ -207,7 +207,7 @@ impl Drop for Served {
     }
 }
 
-pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
+pub(crate) async fn converse(store: Arc<Store>, mut reader: FrameReader, writer: Writer) {
     let _counted = Counted::of(&store.n_connections);
     let key = reader.peer();
     let Some(may) = store.permits.of(key, Instant::now()) else { return };
@@ -504,7 +504,7 @@ impl<'a> Answering<'a> {
     /// Receives a batch. A failure is told when the batch ends, as nobody listens before.
     fn take_batch(&mut self) -> Result<(), Stopped> {
         let store = self.store;
-        let mut taken = Taken::new(store);
+        let mut taken = TakenRoom::new(store);
         let mut batch = store.folder.batch().map_err(|error| error.to_string());
         // What was begun last is not there, so an `Undo` has nothing to do.
         let mut is_dropped = false;
@@ -585,16 +585,16 @@ impl From<String> for Stopped {
 }
 
 /// The room that a batch has taken. What is not kept is given back.
-pub(crate) struct Taken<'a> {
+pub(crate) struct TakenRoom<'a> {
     store: &'a Store,
     /// The bytes of each object. One that the folder has already, or that came before, takes none.
     added: Vec<u64>,
     digests: HashSet<Digest>,
 }
 
-impl<'a> Taken<'a> {
-    pub(crate) fn new(store: &'a Store) -> Taken<'a> {
-        Taken { store, added: vec![], digests: HashSet::new() }
+impl<'a> TakenRoom<'a> {
+    pub(crate) fn new(store: &'a Store) -> TakenRoom<'a> {
+        TakenRoom { store, added: vec![], digests: HashSet::new() }
     }
 
     /// Another object begins.
@@ -631,7 +631,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TakenRoom<'_> {
     fn drop(&mut self) {
         while !self.added.is_empty() {
             self.undo();
@@ -650,7 +650,7 @@ enum End {
 struct Incoming<'a, 'b> {
     inbox: &'a mut mpsc::Receiver<Ask>,
     handle: &'a Handle,
-    taken: &'a mut Taken<'b>,
+    taken: &'a mut TakenRoom<'b>,
     piece: Bytes,
     end: Option<End>,
     /// The sender is gone, or says what has no place here.
@@ -661,7 +661,7 @@ impl<'a, 'b> Incoming<'a, 'b> {
     fn new(
         inbox: &'a mut mpsc::Receiver<Ask>,
         handle: &'a Handle,
-        taken: &'a mut Taken<'b>,
+        taken: &'a mut TakenRoom<'b>,
     ) -> Incoming<'a, 'b> {
         taken.begin();
         Incoming { inbox, handle, taken, piece: Bytes::new(), end: None, is_lost: false }

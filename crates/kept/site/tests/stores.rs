@@ -1,8 +1,8 @@
 //! A catalog whose sites are real stores, each served over TLS on loopback.
 
 use eyas_catalog::{
-    Arrivals, Aside, Caller, Catalog, Condition, Error, Folder, Holding, Joining, Key, NewSite, Permit,
-    Place, Put, Reach, Sealed, SiteState,
+    Arrivals, Aside, Caller, Catalog, Condition, Error, Folder, Holding, Joining, Key, NewSite, Permit, Put,
+    Reach, Sealed, SitePlace, SiteState,
 };
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups};
 use eyas_site::{Remote, Store, StoreOptions, Stores};
@@ -614,7 +614,7 @@ impl Holding for Busy {
     fn name(&self) -> &str {
         self.folder.name()
     }
-    fn place(&self) -> &Place {
+    fn place(&self) -> &SitePlace {
         self.folder.place()
     }
     fn claim(&self, catalog: &str) -> eyas_catalog::Result<String> {

@@ -4,7 +4,7 @@
 //! of it with the next input.
 
 use eyas_fuzz::memory::Counting;
-use eyas_fuzz::place::{self, Place};
+use eyas_fuzz::place::{self, FuzzPlace};
 use eyas_fuzz::{Target, input, round, targets, watch};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -126,7 +126,8 @@ fn is_wanted(args: &Args, target: &dyn Target) -> bool {
 
 /// Reads inputs until the time is over.
 fn work(mut known: Vec<Box<dyn Target>>, args: &Args, path: &Path, starts: &[u64]) -> ExitCode {
-    let place = OpenOptions::new().read(true).write(true).open(path).and_then(|file| Place::shared(&file));
+    let place =
+        OpenOptions::new().read(true).write(true).open(path).and_then(|file| FuzzPlace::shared(&file));
     let Ok(place) = place else { return ExitCode::from(2) };
     place::share(place);
     watch::start();
@@ -184,7 +185,7 @@ fn watch_over(known: &[Box<dyn Target>], args: &Args) -> ExitCode {
     let begun = Instant::now();
     let until = begun + Duration::from_secs(args.seconds);
     let place = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-    let Ok(place) = place.and_then(|file: File| Place::shared(&file)) else {
+    let Ok(place) = place.and_then(|file: File| FuzzPlace::shared(&file)) else {
         eyas_text::say!("cannot make {}", path.display());
         return ExitCode::from(2);
     };

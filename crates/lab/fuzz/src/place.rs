@@ -13,7 +13,7 @@ pub const TARGETS_MAX: usize = 32;
 
 /// Where a process is.
 #[repr(C)]
-pub struct Place {
+pub struct FuzzPlace {
     /// Plus one; 0: at no input.
     pub(crate) target: AtomicU64,
     /// Inputs begun, by target.
@@ -25,12 +25,12 @@ pub struct Place {
     pub(crate) most_ns: [AtomicU64; TARGETS_MAX],
 }
 
-static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
-static OWN: Place = Place::new();
+static PLACE: AtomicPtr<FuzzPlace> = AtomicPtr::new(std::ptr::null_mut());
+static OWN: FuzzPlace = FuzzPlace::new();
 
-impl Place {
-    const fn new() -> Place {
-        Place {
+impl FuzzPlace {
+    const fn new() -> FuzzPlace {
+        FuzzPlace {
             target: AtomicU64::new(0),
             begun: [const { AtomicU64::new(0) }; TARGETS_MAX],
             since_ns: AtomicU64::new(0),
@@ -40,8 +40,8 @@ impl Place {
     }
 
     /// The place in `file`, which whoever has it open shares. It lives as long as the process.
-    pub fn shared(file: &File) -> io::Result<&'static Place> {
-        let n_bytes = size_of::<Place>();
+    pub fn shared(file: &File) -> io::Result<&'static FuzzPlace> {
+        let n_bytes = size_of::<FuzzPlace>();
         file.set_len(n_bytes as u64)?;
         // SAFETY: a new mapping of a file of that length; it is never unmapped.
         let memory = unsafe {
@@ -52,7 +52,7 @@ impl Place {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the mapping is aligned, as long as a `Place`, zeroed, and only ever used through atomics.
-        Ok(unsafe { &*memory.cast::<Place>() })
+        Ok(unsafe { &*memory.cast::<FuzzPlace>() })
     }
 
     pub fn begun(&self, target: usize) -> u64 {
@@ -72,11 +72,11 @@ impl Place {
 }
 
 /// This process's place is `place` from now on.
-pub fn share(place: &'static Place) {
+pub fn share(place: &'static FuzzPlace) {
     PLACE.store(std::ptr::from_ref(place).cast_mut(), Ordering::Relaxed);
 }
 
-pub fn place() -> &'static Place {
+pub fn place() -> &'static FuzzPlace {
     let place = PLACE.load(Ordering::Relaxed);
     // SAFETY: null or a `Place` that lives as long as the process.
     unsafe { place.as_ref() }.unwrap_or(&OWN)

@@ -12,7 +12,7 @@ pub type AttemptId = (TaskId, AttemptNo);
 
 /// Work of a node that takes time, and has just ended.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum NodeWork {
     /// A watched fetch is half done.
     Moved {
         moved: InputMoved,
@@ -144,7 +144,7 @@ pub enum Ev {
     Done {
         n: usize,
         epoch: u64,
-        work: Work,
+        work: NodeWork,
     },
     Submit {
         plan: usize,

@@ -69,7 +69,7 @@ const NEAR_NS: u64 = 100_000;
 const FAR_NS: u64 = 20_000_000;
 
 /// One node; its executor process comes and goes.
-pub struct Node {
+pub struct WorldNode {
     pub config: ExecutorConfig,
     pub memory_bytes: u64,
     /// Counts processes; work that an earlier process began does not concern the present one.
@@ -134,10 +134,10 @@ pub fn own_disk(number: usize) -> String {
     format!("own/{number}")
 }
 
-impl Node {
-    pub fn new(config: ExecutorConfig, memory_bytes: u64) -> Node {
-        Node {
-            session: Node::session_of(&config),
+impl WorldNode {
+    pub fn new(config: ExecutorConfig, memory_bytes: u64) -> WorldNode {
+        WorldNode {
+            session: WorldNode::session_of(&config),
             config,
             memory_bytes,
             epoch: 0,
@@ -178,11 +178,11 @@ impl Node {
     pub fn start(&mut self, now: Timestamp, cache_survives: bool, other: Option<Folder>) -> Vec<NodeAction> {
         let files = std::mem::take(&mut self.files);
         let old_held: BTreeMap<ObjectId, Fetched> = self.session.core().held().into_iter().collect();
-        let old = std::mem::replace(&mut self.session, Node::session_of(&self.config));
-        let fresh = Node::new(self.config.clone(), self.memory_bytes);
+        let old = std::mem::replace(&mut self.session, WorldNode::session_of(&self.config));
+        let fresh = WorldNode::new(self.config.clone(), self.memory_bytes);
         let (epoch, cut_until, others_bytes) = (self.epoch + 1, self.cut_until, self.others_bytes);
         let (number, names_min) = (self.number, self.names_min);
-        *self = Node {
+        *self = WorldNode {
             names_min,
             epoch,
             cut_until,

@@ -58,7 +58,7 @@ mod watch;
 
 use crate::happening::{Ev, Fault};
 use crate::home::{Home, digest_of, hash};
-use crate::node::{Node, own_disk};
+use crate::node::{WorldNode, own_disk};
 use crate::options::Options;
 use crate::process::Journal;
 use clients::Clients;
@@ -171,7 +171,7 @@ struct World {
     lines: Lines,
     trace_hash: u64,
     home: Home,
-    nodes: Vec<Node>,
+    nodes: Vec<WorldNode>,
     members: Vec<Member>,
     links: Links,
     clients: Clients,
@@ -223,7 +223,7 @@ fn config_of(o: &Options) -> DispatcherConfig {
     config
 }
 
-fn drawn_nodes(o: &Options, rng: &mut Rng) -> Vec<Node> {
+fn drawn_nodes(o: &Options, rng: &mut Rng) -> Vec<WorldNode> {
     let node = |n| {
         let cache = CacheConfig {
             budget_bytes: o.cache_bytes / (1 + rng.below(2)),
@@ -242,13 +242,13 @@ fn drawn_nodes(o: &Options, rng: &mut Rng) -> Vec<Node> {
             small_bytes_max: 200 * (o.seed % 2),
             small_per_peer_max: 1 + (o.seed / 2 % 3) as u32,
         };
-        Node::new(executor, 1000 * (1 + rng.below(4)))
+        WorldNode::new(executor, 1000 * (1 + rng.below(4)))
     };
     (0..o.n_nodes).map(node).collect()
 }
 
 /// Nodes of given sizes.
-fn sized_nodes(o: &Options, rng: &mut Rng) -> Vec<Node> {
+fn sized_nodes(o: &Options, rng: &mut Rng) -> Vec<WorldNode> {
     let node = |(n, (slots, memory_bytes)): (u64, &(u32, u64))| {
         let cache = CacheConfig {
             budget_bytes: o.cache_bytes,
@@ -267,13 +267,13 @@ fn sized_nodes(o: &Options, rng: &mut Rng) -> Vec<Node> {
             small_bytes_max: 0,
             small_per_peer_max: 0,
         };
-        Node::new(executor, *memory_bytes)
+        WorldNode::new(executor, *memory_bytes)
     };
     (0..).zip(&o.node_sizes).map(node).collect()
 }
 
 /// Many small nodes with many slots, and few that are large, as on clusters that grew over the years.
-fn make_uneven(o: &Options, nodes: &mut [Node]) {
+fn make_uneven(o: &Options, nodes: &mut [WorldNode]) {
     let mut rng = Rng::new(o.seed ^ 0x756e_6576_656e_2121);
     let n_large = 1 + rng.below(2);
     for (n, node) in nodes.iter_mut().rev().enumerate() {
@@ -290,7 +290,7 @@ fn make_uneven(o: &Options, nodes: &mut [Node]) {
             (false, _) => o.slots_max as u32 + 1,
         };
         let config = node.config.clone();
-        *node = Node::new(config, node.memory_bytes);
+        *node = WorldNode::new(config, node.memory_bytes);
     }
 }
 
@@ -306,7 +306,7 @@ impl World {
                 let boards = rng.below(3) as u32;
                 let resources = [("board".to_string(), boards)].into_iter().filter(|(_, n)| *n > 0).collect();
                 node.config.equipment = Equipment { gpus: rng.below(4) as u32, resources };
-                *node = Node::new(node.config.clone(), node.memory_bytes);
+                *node = WorldNode::new(node.config.clone(), node.memory_bytes);
             }
         }
         if o.uneven {

@@ -23,7 +23,7 @@ fn last_message(c: &Cluster, run: RunId) -> String {
 }
 
 fn join_holding(c: &mut Cluster, id: u32, slots: u32, location: &str) {
-    let held = vec![Held { digest: digest_of(location), size_bytes: 10, origin: None }];
+    let held = vec![HeldObject { digest: digest_of(location), size_bytes: 10, origin: None }];
     let offer =
         Offer { slots, memory_bytes: 1_000_000_000, cache_bytes: 1_000_000, held, ..Offer::default() };
     c.feed(Event::ExecutorJoined { executor: ExecutorId(id), offer });

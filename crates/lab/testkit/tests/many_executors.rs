@@ -1,7 +1,7 @@
 //! What a dispatcher says to many executors: nothing from each to each, and answers that tell idle ones to speak less.
 
 use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::event::{AttemptReport, Held, NodeMessage, Offer, Times};
+use eyas_core::event::{AttemptReport, HeldObject, NodeMessage, Offer, Times};
 use eyas_terms::{AttemptNo, Digest, ExecutorId, HomeVersion, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::{array_of, reads, task};
 use eyas_testkit::process::{FromNode, Journal, Process, ToNode};
@@ -15,7 +15,7 @@ fn config() -> DispatcherConfig {
 }
 
 /// The executor of that number joins, with a connection of the same number.
-fn join(process: &mut Process, now: Timestamp, number: u64, slots: u32, held: Vec<Held>) {
+fn join(process: &mut Process, now: Timestamp, number: u64, slots: u32, held: Vec<HeldObject>) {
     let offer = Offer {
         name: format!("n{number}"),
         slots,
@@ -56,7 +56,7 @@ fn an_executor_learns_once_where_another_one_is_when_it_first_fetches_from_it() 
     let config = DispatcherConfig { placement, ..config() };
     let mut process = Process::start(&config, 1, now, &mut Journal::default());
     let origin = Some(("x".to_string(), HomeVersion::default()));
-    let x = Held { digest: Digest([1; 32]), size_bytes: 10, origin };
+    let x = HeldObject { digest: Digest([1; 32]), size_bytes: 10, origin };
     // The holder has no slot that fits, so readers run elsewhere.
     join(&mut process, now, 1, 1, vec![x]);
     for number in 2..=50 {
@@ -240,7 +240,7 @@ fn tasks_that_read_one_file_of_another_node_are_not_given_out_at_first_and_then_
     let config = DispatcherConfig { placement, ..config() };
     let mut process = Process::start(&config, 1, now, &mut Journal::default());
     let origin = Some(("x".to_string(), HomeVersion::default()));
-    let x = Held { digest: Digest([1; 32]), size_bytes: 10, origin };
+    let x = HeldObject { digest: Digest([1; 32]), size_bytes: 10, origin };
     join(&mut process, now, 1, 1, vec![x]);
     for number in 2..=200 {
         join(&mut process, now, number, 2, vec![]);

@@ -12,7 +12,7 @@
 use crate::error::{Error, Result, shown};
 use eyas_storage::canonical::{self, Refusal, Spelling, Url};
 use eyas_storage::signed::without_secrets;
-use eyas_terms::location::{MADE, Made};
+use eyas_terms::location::{MADE, MadeLocation};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
     if text.contains('\0') {
         return Err(Error::invalid(format!("the location {} holds a NUL byte", shown(text))));
     }
-    if let Some(made) = Made::of(text) {
+    if let Some(made) = MadeLocation::of(text) {
         out.push_str(&text[..MADE.len() + made.recipe.len() + 1]);
         push_location(out, made.packed, base)?;
         if made.is_directory {

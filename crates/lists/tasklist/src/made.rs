@@ -8,7 +8,7 @@ use crate::file::File;
 use crate::glob::stands_for_several;
 use crate::location;
 use eyas_terms::array::CONTAINER_NAME;
-use eyas_terms::location::{MADE, Made, PACKED_NAME};
+use eyas_terms::location::{MADE, MadeLocation, PACKED_NAME};
 use eyas_terms::recipe::{IN, OUT, Recipe};
 use eyas_text::{nearest, shown};
 use std::borrow::Cow;
@@ -63,7 +63,7 @@ impl<'a> Wish<'a> {
             return Err((why, None));
         }
         let name = bare.map_or_else(|| name.to_string(), str::to_owned);
-        let made = Made { recipe: &recipe.to_string(), packed: &packed, is_directory }.text();
+        let made = MadeLocation { recipe: &recipe.to_string(), packed: &packed, is_directory }.text();
         Ok([
             File { name: Some(format!("{PACKED_NAME}{name}").into()), location: packed },
             File { name: Some(name.into()), location: made.into() },
@@ -117,7 +117,7 @@ pub(crate) fn container_files(image: &str) -> Result<Vec<(String, String)>, Erro
         return Ok(vec![(own, image.to_owned())]);
     }
     let recipe = Recipe::Container.to_string();
-    let made = Made { recipe: &recipe, packed: image, is_directory: true }.text();
+    let made = MadeLocation { recipe: &recipe, packed: image, is_directory: true }.text();
     Ok(vec![(format!("{PACKED_NAME}{CONTAINER_NAME}"), image.to_owned()), (own, made)])
 }
 
@@ -129,7 +129,7 @@ fn is_read_by_programs(image: &str) -> bool {
 /// The image of a task's container, as it is written.
 pub(crate) fn container(inputs: &[(String, String)]) -> Option<String> {
     let (_, location) = inputs.iter().find(|(name, _)| name == CONTAINER_NAME)?;
-    let image = Made::of(location).map_or(&**location, |made| made.packed);
+    let image = MadeLocation::of(location).map_or(&**location, |made| made.packed);
     Some(place(image))
 }
 
@@ -152,14 +152,14 @@ pub(crate) fn written(
         return Some(None);
     }
     let text = |s: &str| serde_json::Value::from(s).to_string();
-    if let Some(next) = next.and_then(|(_, location)| Made::of(location))
+    if let Some(next) = next.and_then(|(_, location)| MadeLocation::of(location))
         && next.packed == location
         && name.starts_with(PACKED_NAME)
     {
         // It is written with the file that is made of it.
         return Some(None);
     }
-    let made = Made::of(location)?;
+    let made = MadeLocation::of(location)?;
     let recipe = Recipe::parse(made.recipe)?;
     let from = place(made.packed);
     let form = match &recipe {

@@ -48,7 +48,7 @@ pub(crate) fn parse(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Workflow> {
     let lines = logical_lines(text)?;
-    let mut reader = Reader {
+    let mut reader = MakeflowReader {
         b: Builder::new(stem, text.len()),
         allowance: RefCell::new(Allowance::of_file(text.len())),
         environment,
@@ -145,7 +145,7 @@ struct Named {
     own: Option<String>,
 }
 
-struct Reader<'a> {
+struct MakeflowReader<'a> {
     b: Builder,
     environment: &'a dyn Fn(&str) -> Option<String>,
     /// By category and name.
@@ -159,7 +159,7 @@ struct Reader<'a> {
     allowance: RefCell<Allowance>,
 }
 
-impl Reader<'_> {
+impl MakeflowReader<'_> {
     fn line(&mut self, line: &Line) -> Result<()> {
         let at = |e: Error| if e.line.is_none() { e.at(line.number) } else { e };
         let text = line.text.as_str();
@@ -398,7 +398,7 @@ impl Reader<'_> {
     }
 }
 
-impl Variables for Reader<'_> {
+impl Variables for MakeflowReader<'_> {
     fn name<'t>(&self, text: &'t str) -> &'t str {
         &text[..text.find(|c| NAME_ENDS.contains(c)).unwrap_or(text.len())]
     }

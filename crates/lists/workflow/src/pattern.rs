@@ -2,7 +2,7 @@
 //!
 //! Matching takes time in proportion to the text's length *and* to the size of the compiled pattern, which
 //! a few letters can make large: `((a?){100}){100}`. So a [`Pattern`] knows its size, and code that matches
-//! many texts counts its work in a [`Work`], which has a limit.
+//! many texts counts its work in a [`PatternWork`], which has a limit.
 
 use regex_lite::{Captures, Regex, RegexBuilder};
 use std::cell::Cell;
@@ -37,22 +37,22 @@ impl Pattern {
         Err(last.unwrap_or_default())
     }
 
-    /// `None`: the work was too much, see [`Work::do_some`].
-    pub fn matches(&self, text: &str, work: &Work) -> Option<bool> {
+    /// `None`: the work was too much, see [`PatternWork::do_some`].
+    pub fn matches(&self, text: &str, work: &PatternWork) -> Option<bool> {
         work.do_some(self, text).then(|| self.regex.is_match(text))
     }
 
     /// As [`Self::matches`], with the groups of the pattern.
-    pub fn captures<'t>(&self, text: &'t str, work: &Work) -> Option<Option<Captures<'t>>> {
+    pub fn captures<'t>(&self, text: &'t str, work: &PatternWork) -> Option<Option<Captures<'t>>> {
         work.do_some(self, text).then(|| self.regex.captures(text))
     }
 }
 
 /// The work done with the patterns of one file.
 #[derive(Default)]
-pub(crate) struct Work(Cell<u64>);
+pub(crate) struct PatternWork(Cell<u64>);
 
-impl Work {
+impl PatternWork {
     /// Counts a comparison; `false`: the limit does not allow it. The reader of the file turns that into an
     /// error.
     fn do_some(&self, pattern: &Pattern, text: &str) -> bool {
@@ -83,11 +83,11 @@ mod tests {
             small.size_bytes,
             large.size_bytes
         );
-        let work = Work::default();
+        let work = PatternWork::default();
         let text = "a".repeat(10_000);
         let n = (0..1000).take_while(|_| large.matches(&text, &work) == Some(false)).count();
         assert!((1..100).contains(&n), "{n}");
-        assert_eq!(small.matches("a.fits", &Work::default()), Some(true));
+        assert_eq!(small.matches("a.fits", &PatternWork::default()), Some(true));
         assert!(Pattern::new("((a?){100}){1000}").is_err_and(|e| e.contains("size")));
         assert!(Pattern::new("(").is_err());
     }

@@ -18,9 +18,9 @@
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow, plain_name};
-use crate::pattern::{Pattern, Work};
+use crate::pattern::{Pattern, PatternWork};
 use crate::words;
-use crate::yaml::{self, Node};
+use crate::yaml::{self, YamlNode};
 use eyas_storage::canonical::Url;
 use eyas_terms::array::Command;
 use eyas_text::shown_path;
@@ -104,7 +104,7 @@ fn builder(text: &str, stem: &str, dir: Option<&Path>, depth: u32) -> Result<Bui
             .hint("if it is whole, end it with a line feed"));
     }
     let mut b = Builder::new(root.text("name")?.unwrap_or(stem), text.len());
-    let beside = |name: &str| -> Result<Option<Node>> {
+    let beside = |name: &str| -> Result<Option<YamlNode>> {
         let Some(text) = dir.and_then(|dir| std::fs::read_to_string(dir.join(name)).ok()) else {
             return Ok(None);
         };
@@ -132,7 +132,7 @@ fn builder(text: &str, stem: &str, dir: Option<&Path>, depth: u32) -> Result<Bui
         }
     }
     for dependency in root.list("jobDependencies")? {
-        let find = |b: &Builder, node: &Node, id: &str| {
+        let find = |b: &Builder, node: &YamlNode, id: &str| {
             let message = format!("`jobDependencies` has {}, which is no job", shown(id));
             match (inner.get(id), b.find_task(id)) {
                 (Some(ends), _) => Ok(ends.clone()),
@@ -166,7 +166,7 @@ struct Ends {
 /// names of their own. The arguments are for Pegasus's planner and are not used.
 fn add_inner(
     b: &mut Builder,
-    job: &Node,
+    job: &YamlNode,
     id: &str,
     replicas: &Replicas,
     dir: &Path,
@@ -224,11 +224,11 @@ struct Replicas {
     /// In the order of the catalog. In a location, `[0]` stands for the name and `[1]` for the text of the
     /// first group.
     by_pattern: Vec<(Pattern, String)>,
-    work: Work,
+    work: PatternWork,
 }
 
 impl Replicas {
-    fn of(catalog: &Node) -> Result<Replicas> {
+    fn of(catalog: &YamlNode) -> Result<Replicas> {
         let mut replicas = Replicas::default();
         for replica in catalog.list("replicas")? {
             let lfn = replica.need("lfn", "a replica")?;
@@ -313,7 +313,7 @@ fn place(b: &mut Builder, replicas: &Replicas) -> Result<()> {
     Ok(())
 }
 
-fn programs_of(catalog: &Node) -> Result<FxHashMap<String, Program>> {
+fn programs_of(catalog: &YamlNode) -> Result<FxHashMap<String, Program>> {
     let mut programs = FxHashMap::default();
     for t in catalog.list("transformations")? {
         let name = full_name(t, "a transformation")?;
@@ -329,7 +329,7 @@ fn programs_of(catalog: &Node) -> Result<FxHashMap<String, Program>> {
 }
 
 /// `namespace::name:version`, as far as the parts are there.
-fn full_name(node: &Node, of: &str) -> Result<String> {
+fn full_name(node: &YamlNode, of: &str) -> Result<String> {
     let name = node.need("name", of)?;
     Ok(joined_name(node.text("namespace")?, name, node.text("version")?))
 }
@@ -361,7 +361,7 @@ pub(crate) fn program(
     }
 }
 
-fn add_job(b: &mut Builder, job: &Node, programs: &FxHashMap<String, Program>) -> Result<()> {
+fn add_job(b: &mut Builder, job: &YamlNode, programs: &FxHashMap<String, Program>) -> Result<()> {
     let line = job.line;
     let id = job.need("id", "a job")?.to_owned();
     let kind = job.text("type")?.unwrap_or("job");
@@ -430,7 +430,7 @@ fn add_job(b: &mut Builder, job: &Node, programs: &FxHashMap<String, Program>) -
     }
     task.command = Some(start.command());
     if let Some(profiles) = job.get("profiles") {
-        for (name, value) in profiles.get("env").map_or(&[][..], Node::map) {
+        for (name, value) in profiles.get("env").map_or(&[][..], YamlNode::map) {
             let value = value.scalar().unwrap_or("");
             task.env.push((name.clone(), value.to_owned()));
         }
@@ -452,7 +452,7 @@ fn add_job(b: &mut Builder, job: &Node, programs: &FxHashMap<String, Program>) -
     Ok(())
 }
 
-fn add_use(b: &mut Builder, task: &mut Task, u: &Node) -> Result<()> {
+fn add_use(b: &mut Builder, task: &mut Task, u: &YamlNode) -> Result<()> {
     let lfn = u.need("lfn", "a use")?;
     let file = b.file(&plain_name(lfn));
     if let Some(size) = u.text("size")? {

@@ -15,7 +15,7 @@ const NODE_BYTES: u64 = 64;
 const DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     pub line: u32,
     pub value: Value,
 }
@@ -25,24 +25,24 @@ pub(crate) enum Value {
     /// `null`, `~` or nothing.
     Null,
     Scalar(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(String, YamlNode)>),
 }
 
-impl Node {
+impl YamlNode {
     /// The memory that the value takes, roughly.
     fn n_bytes(&self) -> u64 {
         NODE_BYTES
             + match &self.value {
                 Value::Null => 0,
                 Value::Scalar(text) => text.len() as u64,
-                Value::List(list) => list.iter().map(Node::n_bytes).sum(),
+                Value::List(list) => list.iter().map(YamlNode::n_bytes).sum(),
                 Value::Map(map) => map.iter().map(|(key, node)| key.len() as u64 + node.n_bytes()).sum(),
             }
     }
 
     /// The value under `key` of a map; `None` also for a value that is no map, and for `null`.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&YamlNode> {
         let Value::Map(map) = &self.value else { return None };
         let (_, node) = map.iter().find(|(k, _)| k == key)?;
         (!matches!(node.value, Value::Null)).then_some(node)
@@ -72,15 +72,15 @@ impl Node {
     }
 
     /// The list under `key`; an absent key gives an empty list.
-    pub fn list(&self, key: &str) -> Result<&[Node]> {
+    pub fn list(&self, key: &str) -> Result<&[YamlNode]> {
         match self.get(key) {
             None => Ok(&[]),
-            Some(Node { value: Value::List(list), .. }) => Ok(list),
+            Some(YamlNode { value: Value::List(list), .. }) => Ok(list),
             Some(node) => Err(Error::broken(format!("`{key}` is not a list")).at(node.line)),
         }
     }
 
-    pub fn map(&self) -> &[(String, Node)] {
+    pub fn map(&self) -> &[(String, YamlNode)] {
         match &self.value {
             Value::Map(map) => map,
             _ => &[],
@@ -98,9 +98,9 @@ struct Open {
 }
 
 /// The first document of `text`.
-pub(crate) fn parse(text: &str) -> Result<Node> {
+pub(crate) fn parse(text: &str) -> Result<YamlNode> {
     let mut open: Vec<Open> = vec![];
-    let mut anchors: FxHashMap<usize, Node> = FxHashMap::default();
+    let mut anchors: FxHashMap<usize, YamlNode> = FxHashMap::default();
     let mut allowance = Allowance::of_file(text.len());
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| {
@@ -130,7 +130,7 @@ pub(crate) fn parse(text: &str) -> Result<Node> {
                 let is_null =
                     style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
                 let value = if is_null { Value::Null } else { Value::Scalar(text.into_owned()) };
-                (Node { line, value }, anchor)
+                (YamlNode { line, value }, anchor)
             }
             Event::SequenceStart(anchor, _) => {
                 begin(Value::List(vec![]), anchor)?;
@@ -142,7 +142,7 @@ pub(crate) fn parse(text: &str) -> Result<Node> {
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(done) = open.pop() else { continue };
-                (Node { line: done.line, value: done.value }, done.anchor)
+                (YamlNode { line: done.line, value: done.value }, done.anchor)
             }
             Event::Alias(anchor) => {
                 let Some(node) = anchors.get(&anchor) else {

@@ -8,7 +8,7 @@ use crate::fault::bad;
 use crate::print::size;
 use crate::{Exit, Fault, json};
 use clap::{Args, ValueEnum};
-use eyas_batch::{BatchSystem, Node, Target, nodes_on};
+use eyas_batch::{BatchNode, BatchSystem, Target, nodes_on};
 use eyas_catalog::{Key, ReplicaState, Site, host_of};
 use eyas_keeping::nearness::{Host, Ranked, rank};
 use eyas_runtime::machine::host_name;
@@ -215,7 +215,7 @@ fn is_machine(host: &str) -> String {
 /// Prints the line of a batch script that aims a job at the nodes that hold most.
 fn aimed(asked: &Asked, system: &dyn BatchSystem) -> Result<(), Fault> {
     let no_answer = |error: eyas_batch::Error| Fault::new(Exit::Other, error.message);
-    let nodes: Vec<Node> = system.nodes().map_err(no_answer)?;
+    let nodes: Vec<BatchNode> = system.nodes().map_err(no_answer)?;
     let all = asked.ranked(&|host| nodes_on(host, &nodes));
     if all.is_empty() {
         return Err(bad(format!("no host with a copy is a node of {}", system.name())));

@@ -7,7 +7,7 @@ use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_runtime::address as places;
-use eyas_site::{Hub, Seen};
+use eyas_site::{Hub, HubReport};
 use eyas_text::{say, shown_path};
 use eyas_wire::identity::{Identity, IdentityError, Join};
 use std::fs;
@@ -54,8 +54,8 @@ pub fn hub(args: HubArgs) -> Result<Exit, Fault> {
         say!("the hub answers at {}", join.address);
         say!("where there is room: eyas store --dir FOLDER --hub {}", shown_path(&join_path));
         let hub = Arc::new(Hub::new(Box::new(|seen| match seen {
-            Seen::Came { store, from } => say!("the store `{store}` is connected, from {from}"),
-            Seen::Left { store } => say!("the store `{store}` is gone"),
+            HubReport::Came { store, from } => say!("the store `{store}` is connected, from {from}"),
+            HubReport::Left { store } => say!("the store `{store}` is gone"),
         })));
         tokio::select! {
             served = hub.serve(listener, &identity) => {

@@ -4,7 +4,7 @@ use super::open::{Opened, open};
 use crate::print::{count, plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
-use eyas_catalog::{Found, Key, ReplicaState, Site, SiteState, Whereabouts, date_text};
+use eyas_catalog::{FoundSet, Key, ReplicaState, Site, SiteState, Whereabouts, date_text};
 use eyas_text::line_of;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -55,7 +55,7 @@ pub fn find(db: Option<&str>, args: &FindArgs) -> Result<Exit, Fault> {
 }
 
 /// `@2  3 files  1.2 MiB  alice  2026-11-25  protein=adk frames=90`
-fn brief(set: &Found) -> String {
+fn brief(set: &FoundSet) -> String {
     format!(
         "@{:<3} {:>12} {:>10}  {:<10}  {}  {}",
         set.version,

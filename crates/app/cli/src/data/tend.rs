@@ -160,7 +160,7 @@ struct Tending {
     /// For how long copies of a site that went away are not made elsewhere.
     grace: Duration,
     spares: Mutex<Option<Spares>>,
-    said: Mutex<Said>,
+    said: Mutex<SaidSites>,
     /// Since when sites do not answer.
     away_since: Mutex<BTreeMap<String, Instant>>,
     /// Sites whose copies are being read through.
@@ -169,7 +169,7 @@ struct Tending {
 
 /// What was said, so that it is said once.
 #[derive(Default)]
-struct Said {
+struct SaidSites {
     /// Why each site is away.
     away: BTreeMap<String, String>,
     /// Of files that are short of copies.
@@ -277,7 +277,7 @@ impl Tending {
     }
 }
 
-impl Said {
+impl SaidSites {
     fn say_away(&mut self, repair: &Repair) {
         let away: BTreeMap<String, String> = repair.away.iter().cloned().collect();
         for (site, reason) in &away {

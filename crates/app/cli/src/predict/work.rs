@@ -33,7 +33,7 @@ const PROBES: u32 = 5;
 const STATS_AT_ONCE: usize = 8;
 
 /// The work that is predicted.
-pub enum Work {
+pub enum PredictedWork {
     Recorded(Box<Recorded>),
     Workflow(PathBuf, WorkflowConfig),
     List { name: String, arrays: Vec<Arc<TaskArray>>, sizes: FxHashMap<String, u64>, learned: Learned },
@@ -48,12 +48,12 @@ pub struct Recorded {
     pub learned: Learned,
 }
 
-impl Work {
+impl PredictedWork {
     pub fn make(&self, rng: Option<&mut Rng>) -> Result<Workload, Error> {
         match self {
-            Work::Workflow(path, config) => workflow(path, config),
-            Work::List { name, arrays, sizes, learned } => list(name, arrays, sizes, learned, rng),
-            Work::Recorded(r) => Ok(match rng {
+            PredictedWork::Workflow(path, config) => workflow(path, config),
+            PredictedWork::List { name, arrays, sizes, learned } => list(name, arrays, sizes, learned, rng),
+            PredictedWork::Recorded(r) => Ok(match rng {
                 None => r.trace.workload_by(|position, _| r.compute_ns[position]),
                 Some(rng) => r.trace.workload_by(|_, array| r.learned.draw_ns(&array.template, rng)),
             }),
@@ -180,12 +180,16 @@ impl PredictArgs {
         &self,
         from: Option<Recorded>,
         given: Option<Machines>,
-    ) -> Result<(Work, Machines, DispatcherConfig), Fault> {
+    ) -> Result<(PredictedWork, Machines, DispatcherConfig), Fault> {
         let base = from.as_ref().map(|r| r.trace.measured.config.clone()).unwrap_or_default();
         let measured = from.as_ref().map(|r| Machines::measured(&r.calibration));
         let Some(path) = &self.what else {
             let from = from.expect("one of the two is required");
-            return Ok((Work::Recorded(Box::new(from)), given.or(measured).expect("it was measured"), base));
+            return Ok((
+                PredictedWork::Recorded(Box::new(from)),
+                given.or(measured).expect("it was measured"),
+                base,
+            ));
         };
         let is_run = path.is_dir() || path.file_name().is_some_and(|n| n == eyas_core::log::EVENTS_FILE);
         if is_run {
@@ -198,7 +202,7 @@ impl PredictArgs {
                     Machines::measured(&recorded.calibration)
                 }
             };
-            return Ok((Work::Recorded(Box::new(recorded)), machines, base));
+            return Ok((PredictedWork::Recorded(Box::new(recorded)), machines, base));
         }
         let no_options = WorkflowArgs::default();
         let file = ListFile::find(path, &no_options)?;
@@ -218,7 +222,7 @@ impl PredictArgs {
                 cpus_max: None,
                 io: program_io(&machines.machine),
             };
-            return Ok((Work::Workflow(path.clone(), config), machines, base));
+            return Ok((PredictedWork::Workflow(path.clone(), config), machines, base));
         }
         let tasks = file.read()?;
         if tasks.n_tasks == 0 {
@@ -250,7 +254,7 @@ impl PredictArgs {
             }
         };
         let name = path.display().to_string();
-        Ok((Work::List { name, arrays, sizes, learned }, given.unwrap_or(machines), base))
+        Ok((PredictedWork::List { name, arrays, sizes, learned }, given.unwrap_or(machines), base))
     }
 
     /// Runs a few tasks of the list here; their outputs are thrown away.

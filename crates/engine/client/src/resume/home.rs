@@ -1,6 +1,6 @@
 //! Reads what is at home, for the comparison with what earlier runs made.
 
-use super::Found;
+use super::FoundFile;
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location};
 use eyas_terms::Digest;
 use std::io::Read;
@@ -33,9 +33,9 @@ impl<F: Fn(u64, u64) + Sync> HomeReader<F> {
     }
 
     /// The files at these locations, in their order.
-    pub fn look_at(&self, locations: &[String]) -> Vec<Found> {
+    pub fn look_at(&self, locations: &[String]) -> Vec<FoundFile> {
         let next = AtomicUsize::new(0);
-        let found: Vec<Mutex<Found>> = locations.iter().map(|_| Mutex::new(Found::Missing)).collect();
+        let found: Vec<Mutex<FoundFile>> = locations.iter().map(|_| Mutex::new(FoundFile::Missing)).collect();
         let work = || {
             let mut buffer = vec![0; 256 << 10];
             loop {
@@ -54,10 +54,10 @@ impl<F: Fn(u64, u64) + Sync> HomeReader<F> {
         found.into_iter().map(|one| one.into_inner().expect("no holder panics")).collect()
     }
 
-    fn digest_of(&self, location: &str, buffer: &mut [u8]) -> Found {
+    fn digest_of(&self, location: &str, buffer: &mut [u8]) -> FoundFile {
         let missing = |e: &eyas_storage::Error| match e.kind() {
-            ErrorKind::NotFound => Found::Missing,
-            _ => Found::Unreadable,
+            ErrorKind::NotFound => FoundFile::Missing,
+            _ => FoundFile::Unreadable,
         };
         let parsed = Location::parse(location, Path::new("/"));
         let mut opened = match parsed.and_then(|location| self.homes.open(&location, None)) {
@@ -67,14 +67,14 @@ impl<F: Fn(u64, u64) + Sync> HomeReader<F> {
         let mut hasher = blake3::Hasher::new();
         loop {
             match opened.reader.read(buffer) {
-                Ok(0) => return Found::Bytes(Digest(*hasher.finalize().as_bytes())),
+                Ok(0) => return FoundFile::Bytes(Digest(*hasher.finalize().as_bytes())),
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
                     self.n_bytes.fetch_add(n as u64, Ordering::Relaxed);
                     self.report_progress();
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return Found::Unreadable,
+                Err(_) => return FoundFile::Unreadable,
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Which earlier end is a task's own.
 //!
 //! A task's own ends are those of the task with the same id that did the same with files at the same locations
-//! ([`Place`]). Where ids have moved, as by a row that was put into a table, the only task with that place is the same
+//! ([`PlaceDigest`]). Where ids have moved, as by a row that was put into a table, the only task with that place is the same
 //! one, if the list has one such task, too. Where several tasks have one place, nothing but their ids tells them
 //! apart, and a task without an end under its id is new.
 //!
@@ -9,7 +9,7 @@
 //! the same bytes: that of the same id, or the only one. No end counts for two tasks.
 
 use super::Tasks;
-use eyas_report::memo::{Memo, Place, Recipe, Record};
+use eyas_report::memo::{Memo, PlaceDigest, Recipe, Record};
 use eyas_terms::Digest;
 use eyas_terms::array::TaskSpec;
 use rustc_hash::FxHashMap;
@@ -20,7 +20,7 @@ const EQUAL_MAX: usize = 64;
 pub(super) struct Pairing<'a> {
     memo: &'a Memo,
     /// How many tasks of the list have each place that earlier tasks had.
-    n_tasks: FxHashMap<Place, u32>,
+    n_tasks: FxHashMap<PlaceDigest, u32>,
     /// By the number of a record: a task of the list has it.
     taken: Vec<bool>,
 }
@@ -45,7 +45,7 @@ impl<'a> Pairing<'a> {
     }
 
     /// All ends of the task with this place and id, the oldest first.
-    fn own(&self, place: Place, id: &str) -> &'a [u32] {
+    fn own(&self, place: PlaceDigest, id: &str) -> &'a [u32] {
         let own = self.memo.own(place, id);
         match own.is_empty() && self.n_tasks.get(&place) == Some(&1) {
             true => self.memo.only(place).unwrap_or(&[]),

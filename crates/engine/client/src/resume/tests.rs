@@ -81,7 +81,8 @@ impl World {
     fn decide(&self) -> Decision {
         decide(&self.list(), &self.memo, |locations| {
             self.looked.borrow_mut().extend_from_slice(locations);
-            let find = |at: &String| self.home.get(at).map_or(Found::Missing, |b| Found::Bytes(digest(b)));
+            let find =
+                |at: &String| self.home.get(at).map_or(FoundFile::Missing, |b| FoundFile::Bytes(digest(b)));
             locations.iter().map(find).collect()
         })
     }

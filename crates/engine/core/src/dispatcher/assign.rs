@@ -7,7 +7,7 @@
 
 use super::attempts::DISK_SHARED_MAX;
 use super::*;
-use eyas_terms::location::{Made, is_made_tree};
+use eyas_terms::location::{MadeLocation, is_made_tree};
 use eyas_text::shown;
 
 /// Work that an executor should have beyond what its slots run, so that it never waits for a message.
@@ -256,7 +256,7 @@ impl Workload {
         for i in 1..inputs.len() {
             let text = self.catalog.location(inputs[i].object).text();
             let packed = self.catalog.location(inputs[i - 1].object).text();
-            if Made::of(text).is_some_and(|made| made.packed == packed) {
+            if MadeLocation::of(text).is_some_and(|made| made.packed == packed) {
                 inputs[i - 1].making = Making::Packed;
                 inputs[i].making = Making::Made;
             }

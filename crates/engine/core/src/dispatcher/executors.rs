@@ -695,7 +695,7 @@ impl Dispatcher {
     pub(super) fn on_held(
         &mut self,
         executor: ExecutorId,
-        held: &Held,
+        held: &HeldObject,
         named: &mut Vec<ObjectId>,
         useless: &mut Vec<ObjectId>,
     ) {

@@ -287,7 +287,7 @@ impl Dispatcher {
     pub(super) fn on_all_held(
         &mut self,
         executor: ExecutorId,
-        held: &[Held],
+        held: &[HeldObject],
         made: Vec<ObjectId>,
         out: &mut Vec<Action>,
     ) {

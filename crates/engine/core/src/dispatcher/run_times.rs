@@ -308,7 +308,7 @@ fn rounded(TaskSize { cpus, memory_bytes, needs }: TaskSize) -> TaskSize {
 mod tests {
     use super::*;
     use crate::placement::NeedsId;
-    use crate::provisioning::work::{Arrived, NODE_PARTS, Work};
+    use crate::provisioning::work::{Arrived, NODE_PARTS, WorkAhead};
 
     const ONE: TaskSize = TaskSize { cpus: 1, memory_bytes: 0, needs: NeedsId::NONE };
 
@@ -368,7 +368,7 @@ mod tests {
         let mut times = RunTimes::default();
         let stage = times.stage(RunId(1), "a");
         times.ready(stage, ONE, 5);
-        assert_eq!(predicted(&times).queued_unknown, Work { n: 5, ns: 0, parts: 5 * NODE_PARTS / 2 });
+        assert_eq!(predicted(&times).queued_unknown, WorkAhead { n: 5, ns: 0, parts: 5 * NODE_PARTS / 2 });
         times.ran(stage, 4_000_000, 4_000_000);
         times.ready(stage, ONE, 3);
         times.not_ready(stage, ONE);

@@ -59,12 +59,12 @@ impl WaitsFor {
 
 /// Where a transfer stands in the queue. Places are ordered as the transfers were asked for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     number: u64,
     line: Line,
 }
 
-impl Place {
+impl QueuePlace {
     pub fn line(&self) -> Line {
         self.line
     }
@@ -80,14 +80,14 @@ pub(super) struct TransferQueue {
 
 impl TransferQueue {
     /// The transfer to `target` stands behind all others.
-    pub fn put(&mut self, line: Line, target: Target) -> Place {
-        let place = Place { number: self.next_number, line };
+    pub fn put(&mut self, line: Line, target: Target) -> QueuePlace {
+        let place = QueuePlace { number: self.next_number, line };
         self.next_number += 1;
         self.lines.entry(line).or_default().insert(place.number, target);
         place
     }
 
-    pub fn remove(&mut self, place: Place) -> Target {
+    pub fn remove(&mut self, place: QueuePlace) -> Target {
         let line = self.lines.get_mut(&place.line).expect("a transfer with a place is in the queue");
         let target = line.remove(&place.number).expect("a transfer with a place is in the queue");
         if line.is_empty() {
@@ -97,13 +97,13 @@ impl TransferQueue {
     }
 
     /// Another attempt is now the first to wait for the transfer at `place`. Its place in the order stays.
-    pub fn change_line(&mut self, place: Place, line: Line) -> Place {
+    pub fn change_line(&mut self, place: QueuePlace, line: Line) -> QueuePlace {
         let target = self.remove(place);
         self.lines.entry(line).or_default().insert(place.number, target);
-        Place { number: place.number, line }
+        QueuePlace { number: place.number, line }
     }
 
-    pub fn target(&self, place: Place) -> Target {
+    pub fn target(&self, place: QueuePlace) -> Target {
         self.lines[&place.line][&place.number]
     }
 
@@ -111,23 +111,23 @@ impl TransferQueue {
     pub fn walk(&self) -> Walk {
         let first = |(line, targets): (&Line, &BTreeMap<u64, Target>)| {
             let (number, _) = targets.first_key_value().expect("no line is empty");
-            Reverse(Step { place: Place { number: *number, line: *line }, goes_on: true })
+            Reverse(Step { place: QueuePlace { number: *number, line: *line }, goes_on: true })
         };
         Walk { heads: self.lines.iter().map(first).collect() }
     }
 
     /// The place behind this one in its line.
-    fn next_in_line(&self, place: Place) -> Option<Place> {
+    fn next_in_line(&self, place: QueuePlace) -> Option<QueuePlace> {
         let line = self.lines.get(&place.line)?;
         let (number, _) = line.range(place.number + 1..).next()?;
-        Some(Place { number: *number, ..place })
+        Some(QueuePlace { number: *number, ..place })
     }
 
     /// Where transfers to `target` stand; for tests and checks.
-    pub fn places_of(&self, target: Target) -> Vec<Place> {
+    pub fn places_of(&self, target: Target) -> Vec<QueuePlace> {
         let places = self.lines.iter().flat_map(|(line, targets)| {
             let of_target = targets.iter().filter(move |(_, t)| **t == target);
-            of_target.map(|(number, _)| Place { number: *number, line: *line })
+            of_target.map(|(number, _)| QueuePlace { number: *number, line: *line })
         });
         places.collect()
     }
@@ -136,7 +136,7 @@ impl TransferQueue {
 /// A place that a walk has come to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Step {
-    pub place: Place,
+    pub place: QueuePlace,
     /// The walk goes on along the line of this place.
     goes_on: bool,
 }
@@ -163,9 +163,10 @@ impl Walk {
     }
 
     /// Of the line of the place that the walk stands at, it only goes to those of `places` that it has not passed.
-    pub fn pass_over(&mut self, step: Step, places: impl Iterator<Item = Place>) {
+    pub fn pass_over(&mut self, step: Step, places: impl Iterator<Item = QueuePlace>) {
         if step.goes_on {
-            let is_ahead = |place: &Place| place.line == step.place.line && place.number > step.place.number;
+            let is_ahead =
+                |place: &QueuePlace| place.line == step.place.line && place.number > step.place.number;
             let ahead = places.filter(is_ahead);
             self.heads.extend(ahead.map(|place| Reverse(Step { place, goes_on: false })));
         }

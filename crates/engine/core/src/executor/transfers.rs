@@ -453,7 +453,7 @@ impl Executor {
     }
 
     /// Where transfers wait that were asked for by this attempt for this input.
-    fn places_of_input(&self, id: AttemptId, input: u32) -> impl Iterator<Item = Place> {
+    fn places_of_input(&self, id: AttemptId, input: u32) -> impl Iterator<Item = QueuePlace> {
         let object = self.attempts[&id].assignment.inputs[input as usize].object;
         let (task, attempt) = id;
         let targets = [Target::Cache(object), Target::Private { task, attempt, input }];

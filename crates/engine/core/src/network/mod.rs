@@ -98,7 +98,7 @@ impl NetworkUse {
 
 /// What one end of a link has seen of the other end.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Seen {
+struct SeenLink {
     /// Transfers since the executor or the pair is known.
     n: u32,
     /// Both ends are on one host.
@@ -116,7 +116,7 @@ struct Window {
     best: f64,
 }
 
-impl Seen {
+impl SeenLink {
     fn add(&mut self, bytes: u64, seconds: f64) {
         self.n = self.n.saturating_add(1);
         if self.now.n == RECENT {
@@ -157,7 +157,7 @@ pub struct Link {
 }
 
 impl Link {
-    fn add(&mut self, seen: &Seen) {
+    fn add(&mut self, seen: &SeenLink) {
         self.n_transfers += seen.n_recent();
         self.bytes += seen.now.bytes + seen.before.bytes;
         self.seconds += seen.now.seconds + seen.before.seconds;
@@ -230,9 +230,9 @@ impl Sites {
     }
 }
 
-struct Node {
+struct NodeLinks {
     host: String,
-    home: Seen,
+    home: SeenLink,
     n_probes: usize,
 }
 
@@ -246,8 +246,8 @@ fn pair(a: ExecutorId, b: ExecutorId) -> Pair {
 /// See the module.
 #[derive(Default)]
 pub struct Network {
-    nodes: BTreeMap<ExecutorId, Node>,
-    pairs: BTreeMap<Pair, Seen>,
+    nodes: BTreeMap<ExecutorId, NodeLinks>,
+    pairs: BTreeMap<Pair, SeenLink>,
     /// The pairs in the order in which they were first seen.
     oldest: VecDeque<Pair>,
     /// The shortest round trip of a pair, in nanoseconds; `None`: it is being measured.
@@ -260,7 +260,7 @@ pub struct Network {
 impl Network {
     /// `host`: executors of the same host are near each other.
     pub fn executor_joined(&mut self, executor: ExecutorId, host: &str) {
-        self.nodes.insert(executor, Node { host: host.into(), home: Seen::default(), n_probes: 0 });
+        self.nodes.insert(executor, NodeLinks { host: host.into(), home: SeenLink::default(), n_probes: 0 });
     }
 
     /// The executors to which each executor should measure the round trip now: one of each site of which nothing says whether
@@ -390,7 +390,7 @@ impl Network {
         };
         // A transfer over a long way is only known to be quick beside one over a short way.
         let (best, best_long) = (best_of(false), best_of(true));
-        let is_near = |pair: &Pair, seen: &Seen| {
+        let is_near = |pair: &Pair, seen: &SeenLink| {
             seen.best() * FAR_FACTOR >= best.max(best_long) && (best > 0.0 || !self.is_long_way(pair))
         };
         let is_apart = |pair: &Pair| {

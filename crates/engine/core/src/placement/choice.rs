@@ -5,7 +5,7 @@
 //! does the same by scanning everything.
 
 use super::hit_tree::{HitTree, Want};
-use super::window::Place;
+use super::window::TaskPlace;
 use super::{ExecutorId, Mode, Pick, QueueKey, Room, Stage, Unplaced, Window};
 use crate::executor_set::{Seat, seats_in};
 use std::cmp::{Ordering, Reverse};
@@ -38,8 +38,8 @@ pub(super) fn place(
 /// Part 1, figure 4: which executor is notified; `None` if nothing can be placed in this stage.
 fn notify(window: &Window, stage: Stage, mode: Mode) -> Option<Seat> {
     let head_fitting = || window.first(Want::Any, |shape| !shape.fitting(stage).is_empty());
-    let next_free = |place: Place| window.next_free(window.shape(place), stage);
-    let roomiest = |place: Place, row: &[u64]| Some(window.roomiest(row, window.shape(place), stage)?.1);
+    let next_free = |place: TaskPlace| window.next_free(window.shape(place), stage);
+    let roomiest = |place: TaskPlace, row: &[u64]| Some(window.roomiest(row, window.shape(place), stage)?.1);
     match mode {
         Mode::FirstAvailable => next_free(head_fitting()?),
         Mode::MaxComputeUtil => {
@@ -99,7 +99,7 @@ enum Part {
 /// Walks one tree in the order in which its tasks are picked.
 struct Cursor<'a> {
     tree: &'a HitTree,
-    place: Place,
+    place: TaskPlace,
     /// The level of `node`; 0 in the tree of tasks without inputs, and of all tasks in [`Part::Rest`].
     level: usize,
     node: u32,
@@ -144,7 +144,7 @@ impl PickUp<'_> {
         }
     }
 
-    fn fits(&self, place: Place) -> bool {
+    fn fits(&self, place: TaskPlace) -> bool {
         let shape = self.window.shape(place);
         self.room.fits(self.stage, shape.size, shape.lasts)
     }

@@ -48,7 +48,7 @@ pub(super) struct Input {
 
 /// The fields that a walk through the tree reads, kept small for the processor's caches.
 #[derive(Clone, Copy)]
-struct Node {
+struct TreeNode {
     key: QueueKey,
     up: u32,
     left: u32,
@@ -82,7 +82,7 @@ pub(super) struct HitTree {
     exact: bool,
     /// Words per row.
     n_words: usize,
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     /// The further fields of the same nodes.
     details: Vec<Detail>,
     /// Rows of node `i`: its `n_planes * n_words` words start at `i` times that number.
@@ -182,12 +182,12 @@ impl HitTree {
     }
 
     #[inline]
-    fn node(&self, i: u32) -> &Node {
+    fn node(&self, i: u32) -> &TreeNode {
         &self.nodes[i as usize]
     }
 
     #[inline]
-    fn node_mut(&mut self, i: u32) -> &mut Node {
+    fn node_mut(&mut self, i: u32) -> &mut TreeNode {
         &mut self.nodes[i as usize]
     }
 
@@ -292,7 +292,7 @@ impl HitTree {
     /// `want` must hold for some task of the subtree.
     fn first_below(&self, mut node: u32, want: Want) -> u32 {
         loop {
-            let Node { left, right, .. } = *self.node(node);
+            let TreeNode { left, right, .. } = *self.node(node);
             if self.below_has(left, want) {
                 node = left;
             } else if self.own_has(node, want) {
@@ -348,7 +348,7 @@ impl HitTree {
         holders: impl Fn(ObjectId) -> HoldersView<'a>,
         seated: &[u64],
     ) -> u32 {
-        let node = Node { key, up: NIL, left: NIL, right: NIL, most: 0, cold_below: false };
+        let node = TreeNode { key, up: NIL, left: NIL, right: NIL, most: 0, cold_below: false };
         let detail = Detail { inputs, counts: Box::default() };
         let stride = self.stride();
         let i = match self.free.pop() {
@@ -559,7 +559,7 @@ impl HitTree {
     fn refresh(&mut self, i: u32) -> bool {
         let stride = self.stride();
         let at = i as usize * stride..(i as usize + 1) * stride;
-        let Node { left, right, most, cold_below, .. } = *self.node(i);
+        let TreeNode { left, right, most, cold_below, .. } = *self.node(i);
         self.scratch.clear();
         self.scratch.extend_from_slice(&self.own[at.clone()]);
         let mut cold = most == 0;
@@ -584,7 +584,7 @@ impl HitTree {
     pub fn remove(&mut self, i: u32) -> Box<[Input]> {
         if i == self.head {
             // Nothing is to its left, so what follows is below on the right or its parent.
-            let Node { mut right, up, .. } = *self.node(i);
+            let TreeNode { mut right, up, .. } = *self.node(i);
             self.head = up;
             while right != NIL {
                 (self.head, right) = (right, self.node(right).left);
@@ -593,7 +593,7 @@ impl HitTree {
         // Down to at most one child, which then takes its place.
         let mut n_rotated = 0;
         let (only, up) = loop {
-            let Node { left, right, up, .. } = *self.node(i);
+            let TreeNode { left, right, up, .. } = *self.node(i);
             match (left, right) {
                 (NIL, only) | (only, NIL) => break (only, up),
                 _ => {
@@ -690,7 +690,7 @@ impl HitTree {
         let want = Want::Bit(plane, seat);
         let mut at = i;
         while at != NIL {
-            let Node { left, right, up, .. } = *self.node(at);
+            let TreeNode { left, right, up, .. } = *self.node(at);
             if self.own_has(at, want) || self.below_has(left, want) || self.below_has(right, want) {
                 return;
             }
@@ -710,7 +710,7 @@ impl HitTree {
     fn refresh_plane(&mut self, i: u32, plane: usize) {
         let mut at = i;
         while at != NIL {
-            let Node { left, right, up, .. } = *self.node(at);
+            let TreeNode { left, right, up, .. } = *self.node(at);
             let row = self.plane(at, plane);
             self.scratch.clear();
             self.scratch.extend_from_slice(&self.own[row.clone()]);
@@ -733,7 +733,7 @@ impl HitTree {
     fn refresh_cold(&mut self, i: u32) {
         let mut at = i;
         while at != NIL {
-            let Node { left, right, up, most, cold_below, .. } = *self.node(at);
+            let TreeNode { left, right, up, most, cold_below, .. } = *self.node(at);
             let below = |child: u32| child != NIL && self.node(child).cold_below;
             let cold = most == 0 || below(left) || below(right);
             if cold == cold_below {
@@ -766,7 +766,7 @@ impl HitTree {
     pub fn heap_bytes(&self) -> usize {
         let of_detail = |d: &Detail| d.inputs.len() * size_of::<Input>() + d.counts.len() * 4;
         (self.own.capacity() + self.below.capacity() + self.scratch.capacity()) * 8
-            + self.nodes.capacity() * size_of::<Node>()
+            + self.nodes.capacity() * size_of::<TreeNode>()
             + self.details.capacity() * size_of::<Detail>()
             + self.details.iter().map(of_detail).sum::<usize>()
             + self.free.capacity() * 4
@@ -806,7 +806,7 @@ impl HitTree {
         if i == NIL {
             return;
         }
-        let Node { key, left, right, most, cold_below, .. } = *self.node(i);
+        let TreeNode { key, left, right, most, cold_below, .. } = *self.node(i);
         assert_eq!(self.node(i).up, up);
         assert!(up == NIL || rank_of(self.key(up)) >= rank_of(key));
         self.check_below(left, i, seen);

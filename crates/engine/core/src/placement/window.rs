@@ -34,8 +34,8 @@ use std::collections::BTreeMap;
 pub struct Window {
     capacity: usize,
     pub(super) shapes: Vec<Shape>,
-    place_of: FxHashMap<TaskId, Place>,
-    readers: FxHashMap<ObjectId, Vec<Reader>>,
+    place_of: FxHashMap<TaskId, TaskPlace>,
+    readers: FxHashMap<ObjectId, Vec<InputReader>>,
     seat_of: FxHashMap<ExecutorId, Seat>,
     /// By seat.
     seated: Vec<Option<SeatedExecutor>>,
@@ -93,7 +93,7 @@ impl Shape {
 
 /// Where a task of the window is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TaskPlace {
     pub shape: u32,
     pub class: u32,
     pub node: u32,
@@ -101,8 +101,8 @@ pub(super) struct Place {
 
 /// A task that reads an object, and which of its inputs the object is.
 #[derive(Clone, Copy)]
-struct Reader {
-    place: Place,
+struct InputReader {
+    place: TaskPlace,
     input: u32,
 }
 
@@ -199,7 +199,7 @@ impl Window {
 
     /// How many tasks of one size are here.
     pub fn n_of_size(&self, size: TaskSize) -> usize {
-        let is_such = |place: &Place| self.shape(*place).size == size;
+        let is_such = |place: &TaskPlace| self.shape(*place).size == size;
         self.trees().filter(|(place, _)| is_such(place)).map(|(_, tree)| tree.len()).sum()
     }
 
@@ -212,11 +212,11 @@ impl Window {
         let tree = &mut self.shapes[shape].trees[class];
         let holders = |object| catalog.holders_view(object);
         let node = tree.insert(task.key, inputs, holders, self.is_seated.words());
-        let place = Place { shape: shape as u32, class: class as u32, node };
+        let place = TaskPlace { shape: shape as u32, class: class as u32, node };
         for (input, &object) in task.inputs.iter().enumerate() {
             let readers = self.readers.entry(object).or_default();
             tree.input_mut(node, input as u32).reader_index = readers.len() as u32;
-            readers.push(Reader { place, input: input as u32 });
+            readers.push(InputReader { place, input: input as u32 });
         }
         self.shapes[shape].occupied |= 1 << class;
         let old = self.place_of.insert(task.key.task, place);
@@ -237,7 +237,7 @@ impl Window {
             if readers.is_empty() {
                 self.readers.remove(&input.object);
             }
-            if let Some(Reader { place, input: which }) = moved {
+            if let Some(InputReader { place, input: which }) = moved {
                 self.tree_mut(place).input_mut(place.node, which).reader_index = input.reader_index;
             }
         }
@@ -367,26 +367,26 @@ impl Window {
 
     fn replica_changed(&mut self, object: ObjectId, seat: Seat, appeared: bool) {
         for reader in self.readers.get(&object).into_iter().flatten() {
-            let Place { shape, class, node } = reader.place;
+            let TaskPlace { shape, class, node } = reader.place;
             self.shapes[shape as usize].trees[class as usize].replica_changed(node, seat, appeared);
         }
     }
 
     // ---- answers
 
-    fn tree_mut(&mut self, place: Place) -> &mut HitTree {
+    fn tree_mut(&mut self, place: TaskPlace) -> &mut HitTree {
         &mut self.shapes[place.shape as usize].trees[place.class as usize]
     }
 
-    pub(super) fn tree(&self, place: Place) -> &HitTree {
+    pub(super) fn tree(&self, place: TaskPlace) -> &HitTree {
         &self.shapes[place.shape as usize].trees[place.class as usize]
     }
 
-    pub(super) fn key(&self, place: Place) -> QueueKey {
+    pub(super) fn key(&self, place: TaskPlace) -> QueueKey {
         self.tree(place).key(place.node)
     }
 
-    pub(super) fn shape(&self, place: Place) -> &Shape {
+    pub(super) fn shape(&self, place: TaskPlace) -> &Shape {
         &self.shapes[place.shape as usize]
     }
 
@@ -399,22 +399,22 @@ impl Window {
     }
 
     /// The trees that hold tasks, with their place (the node is 0).
-    pub(super) fn trees(&self) -> impl Iterator<Item = (Place, &HitTree)> + '_ {
+    pub(super) fn trees(&self) -> impl Iterator<Item = (TaskPlace, &HitTree)> + '_ {
         self.shapes.iter().enumerate().flat_map(|(s, shape)| {
             let mut rest = shape.occupied;
             std::iter::from_fn(move || {
                 let class = (rest != 0).then(|| rest.trailing_zeros())?;
                 rest &= rest - 1;
-                Some((Place { shape: s as u32, class, node: 0 }, &shape.trees[class as usize]))
+                Some((TaskPlace { shape: s as u32, class, node: 0 }, &shape.trees[class as usize]))
             })
         })
     }
 
     /// The first task in queue order that `want` holds for, of the trees that `allowed` holds for.
-    pub(super) fn first(&self, want: Want, allowed: impl Fn(&Shape) -> bool) -> Option<Place> {
+    pub(super) fn first(&self, want: Want, allowed: impl Fn(&Shape) -> bool) -> Option<TaskPlace> {
         self.trees()
             .filter(|(place, _)| allowed(self.shape(*place)))
-            .filter_map(|(place, tree)| tree.first(want).map(|node| Place { node, ..place }))
+            .filter_map(|(place, tree)| tree.first(want).map(|node| TaskPlace { node, ..place }))
             .min_by_key(|place| self.key(*place))
     }
 
@@ -445,7 +445,7 @@ impl Window {
     /// has idle slots for it: that executor, and the task. Where all nodes are alike and none rests, nothing
     /// is searched.
     pub(super) fn find_stranded(&self) -> Option<(ExecutorId, QueueKey)> {
-        let first = |(place, tree): (Place, &HitTree)| {
+        let first = |(place, tree): (TaskPlace, &HitTree)| {
             let Shape { idle, unable, .. } = self.shape(place);
             let n_levels = if idle.is_empty() || unable.is_empty() { 0 } else { tree.n_levels() };
             let is_stranded = |node: &u32| {
@@ -484,12 +484,12 @@ impl Window {
     /// Heap bytes held.
     pub fn heap_bytes(&self) -> usize {
         let trees = self.shapes.iter().flat_map(|s| &s.trees).map(HitTree::heap_bytes).sum::<usize>();
-        let readers = self.readers.values().map(|r| r.capacity() * size_of::<Reader>()).sum::<usize>();
+        let readers = self.readers.values().map(|r| r.capacity() * size_of::<InputReader>()).sum::<usize>();
         trees
             + readers
             + self.shapes.capacity() * size_of::<Shape>()
-            + self.place_of.capacity() * size_of::<(TaskId, Place)>()
-            + self.readers.capacity() * size_of::<(ObjectId, Vec<Reader>)>()
+            + self.place_of.capacity() * size_of::<(TaskId, TaskPlace)>()
+            + self.readers.capacity() * size_of::<(ObjectId, Vec<InputReader>)>()
             + self.seated.capacity() * size_of::<Option<SeatedExecutor>>()
     }
 
@@ -509,7 +509,7 @@ impl Window {
                 let mut at = tree.first(Want::Any);
                 while let Some(node) = at {
                     let key = tree.key(node);
-                    assert!(self.place_of[&key.task] == Place { shape: s as u32, class: c as u32, node });
+                    assert!(self.place_of[&key.task] == TaskPlace { shape: s as u32, class: c as u32, node });
                     for (i, input) in tree.inputs(node).iter().enumerate() {
                         let reader = self.readers[&input.object][input.reader_index as usize];
                         assert!(self.key(reader.place) == key && reader.input == i as u32);

@@ -146,7 +146,7 @@ pub enum GaveUp {
 
 /// What the dispatcher says.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct SeenDemand<'a> {
     pub n_ready: u64,
     pub n_running: u64,
     pub predicted: &'a Predicted,
@@ -379,7 +379,12 @@ impl Blocks {
     }
 
     /// One look. `Err`: there is no point in going on.
-    pub fn look(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) -> Result<(), GaveUp> {
+    pub fn look(
+        &mut self,
+        now: Timestamp,
+        seen: &SeenDemand,
+        out: &mut Vec<BlockAction>,
+    ) -> Result<(), GaveUp> {
         self.note_present(now, seen);
         self.give_up_late(now);
         out.append(&mut self.notices);
@@ -541,7 +546,7 @@ impl Blocks {
     }
 
     /// A number that no block has, and no executor that the dispatcher knows. Of hosts, the one that has failed least.
-    fn free_number(&self, seen: &Seen) -> u32 {
+    fn free_number(&self, seen: &SeenDemand) -> u32 {
         let known: BTreeSet<u32> = seen.nodes.iter().filter_map(|(_, name)| self.number_of(name)).collect();
         let is_free = |number: &u32| !self.blocks.contains_key(number) && !known.contains(number);
         if self.has_hosts() {
@@ -563,7 +568,7 @@ impl Blocks {
 
     // ------------------------------------------------------------ what was seen
 
-    fn note_present(&mut self, now: Timestamp, seen: &Seen) {
+    fn note_present(&mut self, now: Timestamp, seen: &SeenDemand) {
         self.present = seen.nodes.iter().map(|(view, _)| view.executor).collect();
         for ((view, name), size) in seen.nodes.iter().zip(seen.sizes) {
             let Some(number) = self.number_of(name) else { continue };
@@ -730,7 +735,7 @@ impl Blocks {
 
     // ------------------------------------------------------------ what follows
 
-    fn provision(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
+    fn provision(&mut self, now: Timestamp, seen: &SeenDemand, out: &mut Vec<BlockAction>) {
         let mut views = vec![];
         let wait_ns = self.provisioner.start_up_ns(now);
         for (number, block) in &self.blocks {
@@ -778,7 +783,7 @@ impl Blocks {
         }
     }
 
-    fn want(&mut self, n_nodes: u32, seen: &Seen) {
+    fn want(&mut self, n_nodes: u32, seen: &SeenDemand) {
         let mut n_left = n_nodes;
         while n_left > 0 {
             let n = n_left.min(self.config.nodes_per_block);
@@ -864,7 +869,7 @@ impl Blocks {
     }
 
     /// Where numbers come back, a wanted block takes the lowest one that has become free since it was wanted.
-    fn renumber_wanted(&mut self, seen: &Seen) {
+    fn renumber_wanted(&mut self, seen: &SeenDemand) {
         if !self.config.reuses_numbers {
             return;
         }
@@ -879,7 +884,7 @@ impl Blocks {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
+    fn submit(&mut self, now: Timestamp, seen: &SeenDemand, out: &mut Vec<BlockAction>) {
         // A node that was lost keeps its name until its lease is over, and wanted blocks may have waited for long.
         let known: BTreeSet<u32> = seen.nodes.iter().filter_map(|(_, name)| self.number_of(name)).collect();
         self.renumber_wanted(seen);

@@ -23,7 +23,7 @@
 //! for a node as it is expected ask for one node in all, and only where there is none and none on its way: it may turn out
 //! to be larger.
 
-use super::work::{NODE_PARTS, Work};
+use super::work::{NODE_PARTS, WorkAhead};
 use serde::{Deserialize, Serialize};
 
 /// A new node is expected to work for at most this long, however long it takes to come: time in a batch system's queue is
@@ -39,17 +39,17 @@ const PART_OF_NODE: f64 = 0.05;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Sizing {
     /// Ready tasks by predicted time.
-    pub queued: Vec<Work>,
+    pub queued: Vec<WorkAhead>,
     /// Ready tasks of which nothing is predicted.
-    pub unknown: Work,
+    pub unknown: WorkAhead,
     /// Ready tasks that are too large for a node as it is expected.
     pub n_too_large: u64,
     /// What is expected to arrive until the horizon.
-    pub arriving: Work,
+    pub arriving: WorkAhead,
     /// Nodes, in parts, that tasks keep busy at the rate which is expected when new nodes could be there.
     pub busy_parts: u64,
     /// Tasks that nodes have, by predicted time.
-    pub running: Vec<Work>,
+    pub running: Vec<WorkAhead>,
     /// What all tasks that nodes have take of nodes, those that wait there behind others, too; in parts.
     pub running_parts: u64,
     pub n_busy_slots: u64,
@@ -159,8 +159,8 @@ mod tests {
     }
 
     /// Tasks of which each takes a node.
-    fn work(n: u64, each_ns: u64) -> Work {
-        Work { n, ns: n * each_ns, parts: n * NODE_PARTS }
+    fn work(n: u64, each_ns: u64) -> WorkAhead {
+        WorkAhead { n, ns: n * each_ns, parts: n * NODE_PARTS }
     }
 
     /// `n` busy nodes whose tasks take `each_ns`.

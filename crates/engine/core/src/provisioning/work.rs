@@ -27,14 +27,14 @@ pub fn part_of_node(n_per_node: u64) -> u64 {
 
 /// `n` tasks whose predicted run times add up to `ns`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Work {
+pub struct WorkAhead {
     pub n: u64,
     pub ns: u64,
     /// What they take of nodes when all of them run at once; [`NODE_PARTS`] are one node.
     pub parts: u64,
 }
 
-impl Work {
+impl WorkAhead {
     /// The mean predicted time of one of the tasks, in nanoseconds.
     pub fn mean_ns(&self) -> f64 {
         self.ns as f64 / self.n.max(1) as f64
@@ -81,13 +81,13 @@ impl Arrived {
 pub struct Predicted {
     /// Ready tasks of which something is predicted, the shortest class first, and of classes of one time those first that take
     /// the least of a node.
-    pub queued: Vec<Work>,
+    pub queued: Vec<WorkAhead>,
     /// Tasks that some node has, likewise.
-    pub running: Vec<Work>,
+    pub running: Vec<WorkAhead>,
     /// Ready tasks of which nothing is predicted; their time is 0.
-    pub queued_unknown: Work,
+    pub queued_unknown: WorkAhead,
     /// Tasks that some node has and of which nothing is predicted, likewise.
-    pub running_unknown: Work,
+    pub running_unknown: WorkAhead,
     /// Ready tasks for which a node of the expected size is too small. They are in none of the above.
     pub n_too_large: u64,
     /// All tasks that ever became ready at this dispatcher of which something was predicted at that time.
@@ -95,12 +95,12 @@ pub struct Predicted {
 }
 
 /// Classes of tasks are by the power of two of their time, and of the part of a node that they take.
-fn class_of(work: &Work) -> (u32, u32) {
+fn class_of(work: &WorkAhead) -> (u32, u32) {
     let power = |x: f64| (x.max(1.0) as u64).ilog2();
     (power(work.mean_ns()), power(work.parts as f64 / work.n.max(1) as f64))
 }
 
-fn add_to(classes: &mut Vec<Work>, work: Work) {
+fn add_to(classes: &mut Vec<WorkAhead>, work: WorkAhead) {
     if work.n == 0 {
         return;
     }
@@ -116,7 +116,7 @@ impl Predicted {
         let parts = n.saturating_mul(part_of_node(n_per_node));
         match ns {
             _ if n_per_node == 0 => self.n_too_large += n,
-            Some(ns) => add_to(&mut self.queued, Work { n, ns: n.saturating_mul(ns), parts }),
+            Some(ns) => add_to(&mut self.queued, WorkAhead { n, ns: n.saturating_mul(ns), parts }),
             None => self.queued_unknown.add(n, 0, parts),
         }
     }
@@ -125,7 +125,7 @@ impl Predicted {
     pub fn add_running(&mut self, n: u64, ns: Option<u64>, n_per_node: u64) {
         let parts = n.saturating_mul(part_of_node(n_per_node));
         match ns {
-            Some(ns) => add_to(&mut self.running, Work { n, ns: n.saturating_mul(ns), parts }),
+            Some(ns) => add_to(&mut self.running, WorkAhead { n, ns: n.saturating_mul(ns), parts }),
             None => self.running_unknown.add(n, 0, parts),
         }
     }
@@ -235,17 +235,17 @@ impl Arrivals {
     }
 
     /// The tasks that are expected to arrive within `over_ns` from now.
-    pub fn expected(&self, over_ns: u64) -> Work {
+    pub fn expected(&self, over_ns: u64) -> WorkAhead {
         let mut recent = Arrived::default();
         self.bins.iter().rev().take(N_BINS + 1).for_each(|bin| recent.add(*bin));
         if self.bins.is_empty() || recent.n == 0 || recent.node_us == 0 {
-            return Work::default();
+            return WorkAhead::default();
         }
         let node_us = self.rate(over_ns / 2) * over_ns as f64;
         // Tasks are expected to be like those of the last half minute.
         let like = |recent_sum: u64| node_us * recent_sum as f64 / recent.node_us as f64;
         let n_at_once = node_us * recent.n as f64 / recent.us.max(1) as f64;
-        Work {
+        WorkAhead {
             n: like(recent.n) as u64,
             ns: (like(recent.us) * 1e3) as u64,
             parts: (n_at_once * NODE_PARTS as f64) as u64,
@@ -265,11 +265,11 @@ mod tests {
     }
 
     /// The expectation for the next 10 s after `seconds` in each of which `rate` says how many tasks of 1 s arrive.
-    fn after(seconds: u64, rate: impl Fn(u64) -> u64) -> Work {
+    fn after(seconds: u64, rate: impl Fn(u64) -> u64) -> WorkAhead {
         expected_after(seconds, 10, rate)
     }
 
-    fn expected_after(seconds: u64, over_s: u64, rate: impl Fn(u64) -> u64) -> Work {
+    fn expected_after(seconds: u64, over_s: u64, rate: impl Fn(u64) -> u64) -> WorkAhead {
         let (mut arrivals, mut n) = (Arrivals::default(), 0);
         for second in 0..=seconds {
             n += rate(second);
@@ -280,14 +280,14 @@ mod tests {
 
     #[test]
     fn an_even_rate_is_expected_to_stay() {
-        assert_eq!(after(300, |_| 5), Work { n: 50, ns: 50 * S, parts: 25 * NODE_PARTS });
+        assert_eq!(after(300, |_| 5), WorkAhead { n: 50, ns: 50 * S, parts: 25 * NODE_PARTS });
         assert_eq!(after(31, |_| 5).n, 50, "half a minute is enough");
-        assert_eq!(after(12, |_| 5), Work::default(), "a few seconds are not");
+        assert_eq!(after(12, |_| 5), WorkAhead::default(), "a few seconds are not");
     }
 
     #[test]
     fn a_burst_is_no_rate() {
-        assert_eq!(after(100, |second| if second == 55 { 100_000 } else { 0 }), Work::default());
+        assert_eq!(after(100, |second| if second == 55 { 100_000 } else { 0 }), WorkAhead::default());
         assert_eq!(after(300, |second| if second == 280 { 100_000 } else { 5 }).ns, 50 * S);
     }
 

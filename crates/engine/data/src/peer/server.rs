@@ -268,7 +268,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
             connections.strangers.insert(connection, stranger);
         }
         // The place is given back also when serving panics, or when no thread can be started.
-        let place = Place { shared: Arc::clone(shared), connection };
+        let place = ConnectionPlace { shared: Arc::clone(shared), connection };
         let _ = thread::Builder::new().name("peer-serve".into()).stack_size(512 << 10).spawn(move || {
             // The end of a connection is for the client to report: it knows which objects it did not get.
             let _ = serve(&place, socket, connections_max);
@@ -288,12 +288,12 @@ fn wait_readable(listener: &TcpListener, at_most: Duration) -> io::Result<()> {
 }
 
 /// The place of one connection in [`Connections`].
-struct Place {
+struct ConnectionPlace {
     shared: Arc<Shared>,
     connection: u64,
 }
 
-impl Place {
+impl ConnectionPlace {
     /// The stranger has proved the secret. `false`: it was closed before, or there are too many members.
     fn become_member(&self, members_max: usize) -> bool {
         let mut connections = self.shared.connections();
@@ -312,7 +312,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut connections = self.shared.connections();
         let was_here = connections.strangers.remove(&self.connection).is_some()
@@ -340,7 +340,7 @@ impl Drop for Stream<'_> {
     }
 }
 
-fn serve(place: &Place, socket: Socket, members_max: usize) -> Result<()> {
+fn serve(place: &ConnectionPlace, socket: Socket, members_max: usize) -> Result<()> {
     const OPERATION: &str = "serve a peer";
     let shared = &*place.shared;
     let options = &shared.options;

@@ -42,11 +42,16 @@ pub fn story_from_dir(dir: &Path, name: &str, run: Option<RunId>) -> Result<Task
 }
 
 /// The last is the task's stage.
-type Found = (TaskId, RunId, Timestamp, TaskSpec, String);
+type FoundTask = (TaskId, RunId, Timestamp, TaskSpec, String);
 
-fn find_task(dir: &Path, name: &str, number: Option<u64>, of: Option<RunId>) -> Result<Option<Found>, Error> {
+fn find_task(
+    dir: &Path,
+    name: &str,
+    number: Option<u64>,
+    of: Option<RunId>,
+) -> Result<Option<FoundTask>, Error> {
     // By submission; a later life repeats the same, and a refused submission leaves nothing.
-    let mut found: BTreeMap<RunId, Found> = BTreeMap::new();
+    let mut found: BTreeMap<RunId, FoundTask> = BTreeMap::new();
     let mut id = String::new();
     let mut find = |base: u64, array: &TaskArray| match number {
         Some(n) => n.checked_sub(base).filter(|i| *i < u64::from(array.n_tasks)).map(|i| i as u32),

@@ -80,8 +80,12 @@ pub(super) struct History {
 
 impl History {
     pub fn of(story: &TaskStory) -> History {
-        let mut reader =
-            Reader { story, history: History::default(), executor_names: story.executors.clone(), life: 0 };
+        let mut reader = StoryReader {
+            story,
+            history: History::default(),
+            executor_names: story.executors.clone(),
+            life: 0,
+        };
         for text in &story.log_lines {
             let line = serde_json::from_slice::<Line>(text.as_bytes());
             if let Ok(Line { t, .. }) = &line {
@@ -126,7 +130,7 @@ impl History {
 }
 
 /// Reads a story's lines into a history.
-struct Reader<'a> {
+struct StoryReader<'a> {
     story: &'a TaskStory,
     history: History,
     /// In the life that was read last.
@@ -135,7 +139,7 @@ struct Reader<'a> {
     life: usize,
 }
 
-impl Reader<'_> {
+impl StoryReader<'_> {
     /// The names of executors are those of the dispatcher process that wrote the line of time `t`.
     fn enter_life(&mut self, t: Timestamp) {
         let n_begun = self.story.lives.partition_point(|(began, _)| *began <= t);

@@ -38,7 +38,7 @@ impl How {
 
 /// An attempt that an executor has.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Held {
+pub struct HeldAttempt {
     /// Position among all attempts of the log; `None`: its task does not have it any more, or never had.
     pub at: Option<usize>,
     pub attempt: AttemptNo,
@@ -53,30 +53,30 @@ pub struct Held {
 #[derive(Debug, Default)]
 pub struct Attempts {
     /// The attempt that a task has now.
-    open: FxHashMap<TaskId, Held>,
+    open: FxHashMap<TaskId, HeldAttempt>,
     /// Attempts that executors still have and their tasks do not.
-    left: FxHashMap<(TaskId, AttemptNo), Held>,
+    left: FxHashMap<(TaskId, AttemptNo), HeldAttempt>,
     n_begun: usize,
 }
 
 impl Attempts {
     /// The attempt that a task has now.
-    pub fn of(&self, task: TaskId) -> Option<Held> {
+    pub fn of(&self, task: TaskId) -> Option<HeldAttempt> {
         self.open.get(&task).copied()
     }
 
     /// All attempts that tasks have now, in no order.
-    pub fn open(&self) -> impl Iterator<Item = &Held> {
+    pub fn open(&self) -> impl Iterator<Item = &HeldAttempt> {
         self.open.values()
     }
 
     /// What the executor of `row` has under that number.
-    pub(super) fn find(&self, task: TaskId, attempt: AttemptNo, row: usize) -> Option<Held> {
-        let is_it = |held: &Held| held.attempt == attempt && held.row == row;
+    pub(super) fn find(&self, task: TaskId, attempt: AttemptNo, row: usize) -> Option<HeldAttempt> {
+        let is_it = |held: &HeldAttempt| held.attempt == attempt && held.row == row;
         self.of(task).filter(is_it).or_else(|| self.left.get(&(task, attempt)).copied().filter(is_it))
     }
 
-    pub(super) fn find_landing(&self, task: TaskId, attempt: AttemptNo, row: usize) -> Option<Held> {
+    pub(super) fn find_landing(&self, task: TaskId, attempt: AttemptNo, row: usize) -> Option<HeldAttempt> {
         self.find(task, attempt, row).filter(|held| held.is_landing)
     }
 
@@ -88,7 +88,7 @@ impl Attempts {
     pub(super) fn begin(&mut self, task: TaskId, attempt: AttemptNo, row: usize, t: Timestamp) -> usize {
         let at = self.n_begun;
         self.n_begun += 1;
-        self.open.insert(task, Held { at: Some(at), attempt, row, since: t, is_landing: false });
+        self.open.insert(task, HeldAttempt { at: Some(at), attempt, row, since: t, is_landing: false });
         at
     }
 
@@ -108,13 +108,14 @@ impl Attempts {
 
     /// An executor has an attempt that its task does not have.
     pub(super) fn leave(&mut self, task: TaskId, attempt: AttemptNo, row: usize, t: Timestamp) {
-        self.left.insert((task, attempt), Held { at: None, attempt, row, since: t, is_landing: false });
+        self.left
+            .insert((task, attempt), HeldAttempt { at: None, attempt, row, since: t, is_landing: false });
     }
 
     /// The task does not have its attempt any more, its executor perhaps does. Returns what it was.
-    pub(super) fn end(&mut self, task: TaskId) -> Option<Held> {
+    pub(super) fn end(&mut self, task: TaskId) -> Option<HeldAttempt> {
         let held = self.open.remove(&task)?;
-        self.left.insert((task, held.attempt), Held { at: None, ..held });
+        self.left.insert((task, held.attempt), HeldAttempt { at: None, ..held });
         Some(held)
     }
 
@@ -129,8 +130,9 @@ impl Attempts {
 
     /// Tasks whose attempts the executor of `row` had, and does not have by its offer. Ascending.
     pub(super) fn not_offered(&self, row: usize, offered: &[(TaskId, AttemptNo)]) -> Vec<TaskId> {
-        let is_gone =
-            |(task, held): &(&TaskId, &Held)| held.row == row && !offered.contains(&(**task, held.attempt));
+        let is_gone = |(task, held): &(&TaskId, &HeldAttempt)| {
+            held.row == row && !offered.contains(&(**task, held.attempt))
+        };
         let mut gone: Vec<TaskId> = self.open.iter().filter(is_gone).map(|(task, _)| *task).collect();
         gone.sort_unstable();
         gone

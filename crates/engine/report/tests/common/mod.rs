@@ -176,7 +176,7 @@ impl Cluster {
 
     fn offer(&self, executor: ExecutorId) -> Offer {
         let node = &self.nodes[&executor];
-        let held = |location: &String| Held {
+        let held = |location: &String| HeldObject {
             digest: digest_of(location),
             size_bytes: size_of(location),
             origin: Some((

@@ -4,7 +4,7 @@
 //! a channel of their own ([`super::service`]).
 
 use crate::parent;
-use eyas_net::{Reader, Writer};
+use eyas_net::{FrameReader, Writer};
 use eyas_session::dispatcher::Input;
 use eyas_terms::MemberId;
 use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
@@ -35,7 +35,7 @@ pub(super) async fn serve(
     own: UserKey,
     connection: u64,
     peer: SocketAddr,
-    (mut reader, writer): (Reader, Writer),
+    (mut reader, writer): (FrameReader, Writer),
     arrivals: Sender<Arrival>,
 ) {
     let Ok(Some(hello)) = reader.first::<Hello>().await else { return };

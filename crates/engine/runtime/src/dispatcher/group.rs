@@ -28,7 +28,7 @@ pub struct GroupOptions {
 
 /// The data that outlives the process.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptGroup {
     membership: Membership,
     /// The last known address of each member.
     addresses: Vec<String>,
@@ -36,7 +36,9 @@ struct Kept {
 
 /// `Err`: the directory belongs to a member of a group, but this dispatcher was started without a group.
 pub(super) fn check_alone(dir: &Path) -> Result<(), DispatcherError> {
-    let Some(Kept { membership: Membership { me, n_members }, .. }) = read_kept(dir) else { return Ok(()) };
+    let Some(KeptGroup { membership: Membership { me, n_members }, .. }) = read_kept(dir) else {
+        return Ok(());
+    };
     let (dir, k) = (shown_path(dir), me.0 + 1);
     let what =
         format!("{dir} is of dispatcher {k} of {n_members}; start it as that, with --member {k}/{n_members}");
@@ -53,7 +55,7 @@ pub(super) fn read_given_join(options: &DispatcherOptions) -> Result<Option<Join
     }
 }
 
-fn read_kept(dir: &Path) -> Option<Kept> {
+fn read_kept(dir: &Path) -> Option<KeptGroup> {
     serde_json::from_slice(&std::fs::read(dir.join(GROUP_FILE)).ok()?).ok()
 }
 
@@ -121,7 +123,7 @@ impl Whereabouts {
     }
 
     fn keep(&self) {
-        let kept = Kept { membership: self.membership, addresses: self.join.members.clone() };
+        let kept = KeptGroup { membership: self.membership, addresses: self.join.members.clone() };
         let path = self.dir.join(GROUP_FILE);
         // If the file is lost, the others send the addresses again.
         if files::replace(&path, &serde_json::to_vec_pretty(&kept).expect("plain values")).is_err() {

@@ -32,7 +32,7 @@ const RENEWAL: Duration = Duration::from_secs(10);
 const BEHIND_SAID_NS: u64 = 60_000_000_000;
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptIncarnation {
     incarnation: u64,
     given_ns: u64,
     /// The boot of the machine at that time; empty if it is not known.
@@ -43,7 +43,7 @@ struct Kept {
     monotonic_ns: u64,
 }
 
-impl Kept {
+impl KeptIncarnation {
     /// The latest time that the process which kept this may have given until `monotonic_ns` of the boot
     /// `boot`.
     fn last_given(&self, boot: &str, monotonic_ns: u64) -> Timestamp {
@@ -76,7 +76,7 @@ impl Incarnation {
         let path = dir.join(FILE);
         let kept = match fs::read(&path) {
             // A torn file is ignored; then the wall clock alone makes the number a new one.
-            Ok(bytes) => serde_json::from_slice::<Kept>(&bytes).ok(),
+            Ok(bytes) => serde_json::from_slice::<KeptIncarnation>(&bytes).ok(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e),
         };
@@ -119,7 +119,7 @@ impl Incarnation {
     fn keep(&self, durable: bool) -> io::Result<()> {
         let monotonic_ns = clock::monotonic_ns();
         let given_ns = clock::of_monotonic(monotonic_ns).0;
-        let kept = Kept { incarnation: self.number, given_ns, boot: boot(), monotonic_ns };
+        let kept = KeptIncarnation { incarnation: self.number, given_ns, boot: boot(), monotonic_ns };
         let bytes = serde_json::to_vec(&kept).expect("plain values");
         match durable {
             true => files::replace_durably(&self.path, &bytes),
@@ -139,7 +139,7 @@ mod tests {
         // As if the first process had lived where the clock was an hour ahead.
         let ahead_ns = 3_600_000_000_000;
         let given_ns = clock::now().0 + ahead_ns;
-        let kept = Kept {
+        let kept = KeptIncarnation {
             incarnation: first.number + ahead_ns,
             given_ns,
             boot: boot(),
@@ -157,15 +157,19 @@ mod tests {
     #[test]
     fn a_process_of_the_same_boot_goes_on_where_the_one_before_would_be() {
         let second_ns = 1_000_000_000;
-        let kept =
-            Kept { incarnation: 1, given_ns: 100 * second_ns, boot: "b".into(), monotonic_ns: 7 * second_ns };
+        let kept = KeptIncarnation {
+            incarnation: 1,
+            given_ns: 100 * second_ns,
+            boot: "b".into(),
+            monotonic_ns: 7 * second_ns,
+        };
         assert_eq!(kept.last_given("b", 10 * second_ns), Timestamp(103 * second_ns));
         assert_eq!(kept.last_given("b", 7 * second_ns), Timestamp(100 * second_ns));
         // Another boot, another machine's clock, or a system that does not say: what was given since the last renewal.
         for (boot, monotonic_ns) in [("c", 10 * second_ns), ("", 10 * second_ns), ("b", second_ns)] {
             assert_eq!(kept.last_given(boot, monotonic_ns), Timestamp(110 * second_ns));
         }
-        let unknown = Kept { boot: String::new(), ..kept };
+        let unknown = KeptIncarnation { boot: String::new(), ..kept };
         assert_eq!(unknown.last_given("", 10 * second_ns), Timestamp(110 * second_ns));
     }
 

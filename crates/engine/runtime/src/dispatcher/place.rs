@@ -15,16 +15,16 @@ use std::path::Path;
 const PLACE_FILE: &str = "place.json";
 
 #[derive(Serialize, Deserialize)]
-struct Place {
+struct FolderPlace {
     host: String,
     inode: u64,
     /// The directory's path at that time, for users.
     path: String,
 }
 
-fn place_of(dir: &Path) -> Result<Place, DispatcherError> {
+fn place_of(dir: &Path) -> Result<FolderPlace, DispatcherError> {
     let inode = std::fs::metadata(dir).map_err(|e| dir_error(dir, e))?.ino();
-    Ok(Place { host: host_name(), inode, path: dir.display().to_string() })
+    Ok(FolderPlace { host: host_name(), inode, path: dir.display().to_string() })
 }
 
 /// Whether the directory has a record of its place. `Err`: by the record, it is a copy of another directory.
@@ -37,7 +37,7 @@ pub(super) fn check(dir: &Path) -> Result<bool, DispatcherError> {
     };
     let here = place_of(dir)?;
     let bad = |why: String| DispatcherError::Config(format!("`{}` {why}", dir.display()));
-    let Ok(kept) = serde_json::from_slice::<Place>(text.as_bytes()) else {
+    let Ok(kept) = serde_json::from_slice::<FolderPlace>(text.as_bytes()) else {
         return Err(bad(format!(
             "has a `{PLACE_FILE}` that cannot be read; remove that file if this directory is no copy"
         )));

@@ -34,7 +34,7 @@ use self::failure::explain_failure;
 use self::home::{Home, HomeRead, HomeWrite, why_not_asked};
 use self::launch::is_for_adders;
 use self::leaving::Leaving;
-use self::node::Node;
+use self::node::NodeState;
 use self::objects::Objects;
 use self::peers::{Peers, fetch_failed};
 use self::printing::Printing;
@@ -76,7 +76,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// The agent. See the module's header.
 pub struct Agent {
-    node: Node,
+    node: NodeState,
     objects: Objects,
     private: PrivateCopies,
     home: Home,
@@ -124,7 +124,7 @@ impl Agent {
             system_users.map(|users| system_users::Pool::new(users, identity.secret())).transpose();
         let system_users = system_users.map_err(ExecutorError::Config)?;
         let directory = Directory::take_over(path, &options)?;
-        let mut node = Node::new(core_config(&options))?;
+        let mut node = NodeState::new(core_config(&options))?;
         let (objects, book, held) = Objects::open(&directory, &options, inputs.clone())?;
         node.session.restore(book, held);
         let Directory { path, store, sandboxes, private, trees, landings, left_at_home } = directory;
@@ -383,8 +383,7 @@ impl Agent {
         }
         match &event {
             NodeEvent::TransferEnded { target, source, result: Ok(bytes) } => {
-                let made =
-                    matches!(target, Target::Cache(object) if Made::of(book.location(*object)).is_some());
+                let made = matches!(target, Target::Cache(object) if MadeLocation::of(book.location(*object)).is_some());
                 if !made || *source != Source::Home {
                     self.counters.fetched(*source, bytes.size_bytes);
                 }

@@ -37,14 +37,14 @@ pub(super) struct Early(Arc<Mutex<State>>);
 struct State {
     /// Whether the last object that home was asked about in a folder, or below it, was small.
     folders: HashMap<String, bool>,
-    kept: HashMap<ObjectId, Kept>,
+    kept: HashMap<ObjectId, KeptFile>,
     /// Numbers of what was kept, oldest first. Some of what was taken since are still among them.
     order: VecDeque<(u64, ObjectId)>,
     next_number: u64,
     kept_bytes: u64,
 }
 
-struct Kept {
+struct KeptFile {
     number: u64,
     location: Location,
     stat: Stat,
@@ -102,7 +102,7 @@ impl Early {
         state.next_number += 1;
         state.kept_bytes += bytes.len() as u64;
         state.order.push_back((number, object));
-        state.kept.insert(object, Kept { number, location: location.clone(), stat, bytes });
+        state.kept.insert(object, KeptFile { number, location: location.clone(), stat, bytes });
         while state.kept_bytes > KEPT_BYTES_MAX
             && let Some((number, object)) = state.order.pop_front()
         {
@@ -120,7 +120,7 @@ impl Early {
     /// The bytes of the object that came with the last answer about it. They are given once.
     pub(super) fn take(&self, object: ObjectId, location: &str) -> Option<Opened> {
         let kept = self.lock().remove(object)?;
-        let Kept { location, stat, bytes, .. } =
+        let KeptFile { location, stat, bytes, .. } =
             Some(kept).filter(|kept| kept.location.as_str() == location)?;
         let range = 0..stat.size_bytes;
         Some(Opened {
@@ -143,7 +143,7 @@ impl State {
         self.kept.get(&object).is_some_and(|kept| kept.number == number)
     }
 
-    fn remove(&mut self, object: ObjectId) -> Option<Kept> {
+    fn remove(&mut self, object: ObjectId) -> Option<KeptFile> {
         let kept = self.kept.remove(&object)?;
         self.kept_bytes -= kept.bytes.len() as u64;
         Some(kept)

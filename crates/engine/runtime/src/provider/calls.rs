@@ -19,10 +19,10 @@ pub(super) enum Purpose {
 
 /// The count of a cluster. It is kept in a file, so that it goes on when another process goes on with the cluster.
 #[derive(Clone, Debug)]
-pub struct CallCount(Arc<Mutex<Kept>>);
+pub struct CallCount(Arc<Mutex<KeptCalls>>);
 
 #[derive(Debug)]
-struct Kept {
+struct KeptCalls {
     calls: Calls,
     path: PathBuf,
 }
@@ -31,7 +31,7 @@ impl CallCount {
     /// Goes on from what the file in that folder says.
     pub(super) fn of(dispatcher_dir: &Path) -> CallCount {
         let calls = calls_of(dispatcher_dir).unwrap_or_default();
-        CallCount(Arc::new(Mutex::new(Kept { calls, path: dispatcher_dir.join(FILE) })))
+        CallCount(Arc::new(Mutex::new(KeptCalls { calls, path: dispatcher_dir.join(FILE) })))
     }
 
     pub(super) fn get(&self) -> Calls {

@@ -33,16 +33,16 @@ pub struct Local {
     start: Box<dyn Fn(&str) -> Result<Start, String> + Send>,
     /// The first line on each process's standard input.
     first_line: Option<String>,
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, LocalNode>,
 }
 
-struct Node {
+struct LocalNode {
     part: Part,
     label: Option<String>,
     was_asked_to_end: bool,
 }
 
-impl Node {
+impl LocalNode {
     fn ask_to_end(&mut self) {
         match self.label {
             None => self.part.ask_to_end(),
@@ -101,7 +101,7 @@ impl Source for Local {
                     // A process that has ended already is listed as such.
                     let _ = part.write_line(line);
                 }
-                self.nodes.insert(name.into(), Node { part, label, was_asked_to_end: false });
+                self.nodes.insert(name.into(), LocalNode { part, label, was_asked_to_end: false });
                 Ok(name.into())
             }
             Err(PartError { source, .. }) => match label {
@@ -112,7 +112,7 @@ impl Source for Local {
     }
 
     fn list(&mut self) -> Result<Vec<Listed>, String> {
-        let line = |(name, node): (&String, &mut Node)| Listed {
+        let line = |(name, node): (&String, &mut LocalNode)| Listed {
             id: name.clone(),
             name: name.clone(),
             n_nodes: Some(1),
@@ -149,7 +149,7 @@ impl Source for Local {
 
     /// Nothing is left: a process that does not end by the deadline is killed.
     fn end_all(&mut self, _: &[(Option<String>, String)], deadline: Instant) -> Vec<String> {
-        self.nodes.values_mut().for_each(Node::ask_to_end);
+        self.nodes.values_mut().for_each(LocalNode::ask_to_end);
         self.nodes.values_mut().for_each(|node| node.part.wait_until(deadline));
         self.nodes.clear();
         vec![]

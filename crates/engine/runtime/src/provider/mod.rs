@@ -41,7 +41,7 @@ use crate::locks::{holder_of, provider_lock};
 use crate::parent;
 use eyas_client::{Client, JoinFile, Target};
 use eyas_core::provisioning::blocks::{
-    BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen, number_of,
+    BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, SeenDemand, number_of,
 };
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
@@ -336,7 +336,7 @@ impl Provider {
             self.newest_at_failure = None;
             self.troubles.retain(|(tried, _)| !tried.starts_with(START));
         }
-        let seen = Seen {
+        let seen = SeenDemand {
             n_ready: status.n_ready,
             n_running: status.n_running,
             predicted: &status.predicted,

@@ -98,7 +98,7 @@ impl DispatcherLink {
     /// There is a connection: what is to be said first on it.
     pub fn connect(&mut self, core: &Executor, book: &Book, about: &About) -> ExecutorHello {
         self.connection = Some(Connection { is_welcomed: false, since_hello: vec![], out: vec![] });
-        let held = core.held().into_iter().map(|(object, bytes)| Held {
+        let held = core.held().into_iter().map(|(object, bytes)| HeldObject {
             digest: bytes.digest,
             size_bytes: bytes.size_bytes,
             // Home has no version of what stays on the nodes.

@@ -94,7 +94,7 @@ impl HomeFit {
 
     /// `None`: no transfer was large enough.
     pub fn of(uses: &[Use]) -> Option<HomeFit> {
-        let seen = Seen::of(uses)?;
+        let seen = RateSums::of(uses)?;
         let n_nodes = seen.widest();
         let (least, most) = seen.bounds();
         // The rates are computed by multiplication alone, which gives the same on every machine.
@@ -119,7 +119,7 @@ impl HomeFit {
 }
 
 /// The sums that the error of any pair of rates follows from.
-struct Seen {
+struct RateSums {
     n_uses: f64,
     bytes: f64,
     /// The time in which each node had bytes under way, in seconds, summed over the nodes.
@@ -173,13 +173,13 @@ impl Share {
     }
 }
 
-impl Seen {
-    fn of(uses: &[Use]) -> Option<Seen> {
+impl RateSums {
+    fn of(uses: &[Use]) -> Option<RateSums> {
         let n_nodes = uses.iter().map(|u| u.node + 1).max()?;
         let n_levels = level_of(n_nodes) + 1;
         let zeros = vec![0.0; n_levels];
         let bytes: f64 = uses.iter().map(|u| u.bytes as f64).sum();
-        let mut seen = Seen {
+        let mut seen = RateSums {
             n_uses: uses.len() as f64,
             bytes,
             busy_s: 0.0,

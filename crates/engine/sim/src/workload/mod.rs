@@ -27,7 +27,7 @@ pub mod workflow;
 pub use error::{Error, ErrorKind, Status};
 
 use eyas_terms::array::{Command, Pattern, TaskArray, TaskForm, Template};
-use eyas_terms::{Made, Timestamp};
+use eyas_terms::{MadeLocation, Timestamp};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -76,11 +76,11 @@ impl Sizes {
     /// The size of the file at `location`; `None`: there is no such file.
     pub fn of(&self, location: &str) -> Option<u64> {
         match self {
-            Sizes::Same(bytes) if Made::of(location).is_some() => Some(bytes * UNPACKED_RATIO),
+            Sizes::Same(bytes) if MadeLocation::of(location).is_some() => Some(bytes * UNPACKED_RATIO),
             Sizes::Same(bytes) => Some(*bytes),
             Sizes::Each(all) => all.get(location).copied().or_else(|| {
                 // What nodes make of a packed file, and nobody has measured.
-                Some(self.of(Made::of(location)?.packed)? * UNPACKED_RATIO)
+                Some(self.of(MadeLocation::of(location)?.packed)? * UNPACKED_RATIO)
             }),
         }
     }

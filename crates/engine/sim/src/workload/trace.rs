@@ -37,7 +37,7 @@ pub use measured::{Level, Measured, MeasuredNode, MeasuredTransfers, Spread, Tas
 use super::*;
 use eyas_core::event::{AttemptReport, Offer};
 use eyas_core::log::EVENTS_FILE;
-use eyas_report::fold::{Array, Change, End, Fold, Held};
+use eyas_report::fold::{Array, Change, End, Fold, HeldAttempt};
 use eyas_report::read::Requests;
 use eyas_terms::location::Location;
 use eyas_terms::*;
@@ -85,7 +85,7 @@ impl Trace {
             let context = e.context.clone();
             Error { status, source: Some(Box::new(e)), ..Error::new(kind, READ, context) }
         };
-        let (mut fold, mut reader) = (Fold::whole(), Reader::default());
+        let (mut fold, mut reader) = (Fold::whole(), TraceReader::default());
         let torn = fold
             .read(&dir, is_wanted, |fold, entry, changes| reader.take(fold, entry.t(), changes))
             .map_err(foreign)?;
@@ -179,7 +179,7 @@ enum Way {
 /// Collects what the fold's own states do not keep of the log's changes. All times are as they are in the
 /// log.
 #[derive(Default)]
-struct Reader {
+struct TraceReader {
     nodes: Vec<MeasuredNode>,
     /// The node of each executor, by its row. An executor that was lost and joined again is the same node.
     node_of: Vec<u32>,
@@ -191,7 +191,7 @@ struct Reader {
     transfers: Vec<(RunId, Way, Transfer)>,
 }
 
-impl Reader {
+impl TraceReader {
     fn take(&mut self, fold: &Fold, t: Timestamp, changes: Vec<Change<'_>>) {
         for change in changes {
             match change {
@@ -239,7 +239,7 @@ impl Reader {
         self.transfers.extend(fold.tasks.find(task).map(|a| (a.run, Way::HomeOut, transfer)));
     }
 
-    fn on_reported(&mut self, fold: &Fold, t: Timestamp, held: Held, report: &AttemptReport) {
+    fn on_reported(&mut self, fold: &Fold, t: Timestamp, held: HeldAttempt, report: &AttemptReport) {
         let Some(recorded) = fold.tasks.find(report.task) else { return };
         let (run, array, i) = (recorded.run, &recorded.array, (report.task.0 - recorded.base) as u32);
         *self.n_attempts.entry(run).or_default() += 1;

@@ -6,7 +6,7 @@
 use super::nodes::Nodes;
 use super::record::Record;
 use super::time::{Ev, Time};
-use super::work::Work;
+use super::work::ArrivingWork;
 use crate::machine::Machine;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::{Action, Event, NodeEvent};
@@ -55,7 +55,7 @@ impl Desk {
         &mut self,
         event: Event,
         time: &mut Time,
-        work: &Work,
+        work: &ArrivingWork,
         nodes: &mut Nodes,
         record: &mut Record,
     ) {
@@ -64,13 +64,13 @@ impl Desk {
     }
 
     /// The dispatcher has time again.
-    pub fn on_free(&mut self, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+    pub fn on_free(&mut self, time: &mut Time, work: &ArrivingWork, nodes: &mut Nodes, record: &mut Record) {
         self.is_due = false;
         self.look(time, work, nodes, record);
     }
 
     /// The dispatcher asked to hear the time now, and hears it unless it has taken that back since.
-    pub fn on_woken(&mut self, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+    pub fn on_woken(&mut self, time: &mut Time, work: &ArrivingWork, nodes: &mut Nodes, record: &mut Record) {
         self.wake_due = None;
         if self.core.wake_at().is_some_and(|at| at <= time.now) {
             self.tell(Event::Ticked, time, work, nodes, record);
@@ -78,7 +78,7 @@ impl Desk {
     }
 
     /// Handles what has come, as far as the dispatcher has time.
-    fn look(&mut self, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+    fn look(&mut self, time: &mut Time, work: &ArrivingWork, nodes: &mut Nodes, record: &mut Record) {
         while self.free_at <= time.now.0
             && let Some(event) = self.inbox.pop_front()
         {
@@ -97,7 +97,14 @@ impl Desk {
         }
     }
 
-    fn handle(&mut self, event: Event, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+    fn handle(
+        &mut self,
+        event: Event,
+        time: &mut Time,
+        work: &ArrivingWork,
+        nodes: &mut Nodes,
+        record: &mut Record,
+    ) {
         record.log_event(time.now, &event);
         if let Event::AttemptEnded { executor, report } = &event {
             record.recorder.reported(report);
@@ -138,7 +145,7 @@ impl Desk {
         time.after(took_ns + 2 * self.message_ns, Ev::Probed { node: executor.0, round_trips });
     }
 
-    fn carry_out(&mut self, action: Action, now: Timestamp, work: &Work, record: &mut Record) {
+    fn carry_out(&mut self, action: Action, now: Timestamp, work: &ArrivingWork, record: &mut Record) {
         match action {
             Action::Assign { executor, assignment } | Action::RerunTask { executor, assignment } => {
                 self.outbox.put(executor, NodeEvent::Assigned { assignment })

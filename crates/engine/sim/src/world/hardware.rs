@@ -36,7 +36,7 @@ pub(super) const HOME_SITE: u32 = 0;
 
 /// A place in the machine, taken by one node after the other.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct NodePlace {
     number: u32,
     /// The place's site; 0 where there is only one.
     pub site: u32,
@@ -91,7 +91,7 @@ pub(super) struct Hardware<'a> {
     /// The links between sites, row by row: from, to.
     between: Vec<ResourceId>,
     n_sites: u32,
-    places: Vec<Place>,
+    places: Vec<NodePlace>,
     places_free: BTreeSet<u32>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Hardware<'a> {
         for number in 0..machine.nodes {
             let slow = (rng.below(1 << 20) as f64) < faults.slow_share * f64::from(1 << 20);
             let speed = if slow { faults.slow_speed } else { 1.0 };
-            places.push(Place {
+            places.push(NodePlace {
                 number,
                 site: machine.sites.map_or(0, |sites| number % sites.n),
                 disk: fluid.add(machine.disk_bytes_per_s * speed),
@@ -133,12 +133,12 @@ impl<'a> Hardware<'a> {
     }
 
     /// A place for a node that comes, if one is free.
-    pub fn take_place(&mut self) -> Option<Place> {
+    pub fn take_place(&mut self) -> Option<NodePlace> {
         self.places_free.pop_first().map(|number| self.places[number as usize])
     }
 
     /// The node is gone: its place is free, and its flows end.
-    pub fn give_back(&mut self, now: Timestamp, place: Place, flows: Flows) {
+    pub fn give_back(&mut self, now: Timestamp, place: NodePlace, flows: Flows) {
         self.places_free.insert(place.number);
         let mut flows = flows.flows;
         flows.sort_unstable();

@@ -3,7 +3,7 @@
 mod programs;
 
 use self::programs::Slots;
-use super::hardware::{Flows, Place};
+use super::hardware::{Flows, NodePlace};
 use super::record::Record;
 use crate::machine::Machine;
 use eyas_core::cache::CacheConfig;
@@ -12,11 +12,11 @@ use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_terms::{ExecutorId, NodeState, ObjectId, Timestamp};
 use std::collections::BTreeSet;
 
-pub(super) struct Node {
+pub(super) struct SimNode {
     /// As the dispatcher numbers it.
     pub number: u32,
     pub core: Executor,
-    pub place: Place,
+    pub place: NodePlace,
     pub slots: Slots,
     /// Slots that the tasks need which the dispatcher has given to this node and not seen end.
     cpus_given: u32,
@@ -25,7 +25,7 @@ pub(super) struct Node {
     receiving: BTreeSet<ObjectId>,
 }
 
-impl Node {
+impl SimNode {
     /// Whether the object is coming into the cache.
     pub fn is_receiving(&self, object: ObjectId) -> bool {
         self.receiving.contains(&object)
@@ -46,7 +46,7 @@ impl Node {
 pub(super) struct Nodes {
     slots_per_node: u32,
     /// By executor number. `None`: the node has left.
-    nodes: Vec<Option<Box<Node>>>,
+    nodes: Vec<Option<Box<SimNode>>>,
     n_there: u32,
 }
 
@@ -64,9 +64,9 @@ impl Nodes {
         self.nodes.len() as u32
     }
 
-    pub fn join(&mut self, core: Executor, place: Place) {
+    pub fn join(&mut self, core: Executor, place: NodePlace) {
         let number = self.next_number();
-        self.nodes.push(Some(Box::new(Node {
+        self.nodes.push(Some(Box::new(SimNode {
             number,
             core,
             place,
@@ -78,18 +78,18 @@ impl Nodes {
         self.n_there += 1;
     }
 
-    pub fn leave(&mut self, number: u32) -> Option<Box<Node>> {
+    pub fn leave(&mut self, number: u32) -> Option<Box<SimNode>> {
         let node = self.nodes[number as usize].take()?;
         self.n_there -= 1;
         Some(node)
     }
 
     /// The node, unless it has left.
-    pub fn find(&self, number: u32) -> Option<&Node> {
+    pub fn find(&self, number: u32) -> Option<&SimNode> {
         self.nodes[number as usize].as_deref()
     }
 
-    pub fn find_mut(&mut self, number: u32) -> Option<&mut Node> {
+    pub fn find_mut(&mut self, number: u32) -> Option<&mut SimNode> {
         self.nodes[number as usize].as_deref_mut()
     }
 

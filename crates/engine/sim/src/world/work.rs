@@ -7,7 +7,7 @@ use crate::workload::{ArrivingTasks, Compute, Sizes, Workload};
 use eyas_core::dispatcher::Dispatcher;
 use eyas_core::placement;
 use eyas_terms::array::TaskArray;
-use eyas_terms::location::Made;
+use eyas_terms::location::MadeLocation;
 use eyas_terms::{HomeVersion, ObjectId, TaskId, Timestamp};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Batch {
 }
 
 /// See the module.
-pub(super) struct Work {
+pub(super) struct ArrivingWork {
     submissions: std::iter::Peekable<Box<dyn Iterator<Item = ArrivingTasks>>>,
     watch: Watch,
     batches: Vec<Batch>,
@@ -33,12 +33,12 @@ pub(super) struct Work {
     stamp: Arc<str>,
 }
 
-impl Work {
+impl ArrivingWork {
     pub fn new(
         workload: Workload,
         machine: &Machine,
         scheduling: &super::Scheduling,
-    ) -> Result<Work, String> {
+    ) -> Result<ArrivingWork, String> {
         let dispatcher = &scheduling.dispatcher;
         let caches = placement::by_name(&dispatcher.placement, &dispatcher.placement_config)?.uses_caches();
         let mut equipment = machine.equipment.clone();
@@ -49,7 +49,7 @@ impl Work {
             cache_bytes: if caches { machine.cache_bytes_per_node } else { 0 },
             equipment,
         };
-        Ok(Work {
+        Ok(ArrivingWork {
             watch: Watch::new(&workload, largest).map_err(|e| e.to_string())?,
             submissions: workload.submissions.peekable(),
             batches: vec![],
@@ -126,7 +126,7 @@ impl Work {
     /// The size of the packed file that nodes make `object` of; `None`: they do not make it.
     pub fn packed_bytes(&self, core: &Dispatcher, object: ObjectId) -> Option<u64> {
         let location = core.work().location(object).written();
-        self.sizes.of(Made::of(&location.text())?.packed)
+        self.sizes.of(MadeLocation::of(&location.text())?.packed)
     }
 
     /// The version that home gives for a file of `size_bytes`.

@@ -407,7 +407,7 @@ impl Kind for Commands {
 struct CommandHome;
 
 /// One location, taken apart for the holes of commands.
-struct Place<'a> {
+struct LocationParts<'a> {
     home: &'static Declared,
     operation: &'static str,
     location: &'a Location,
@@ -415,8 +415,8 @@ struct Place<'a> {
     path: String,
 }
 
-impl<'a> Place<'a> {
-    fn of(operation: &'static str, location: &'a Location) -> Result<Place<'a>> {
+impl<'a> LocationParts<'a> {
+    fn of(operation: &'static str, location: &'a Location) -> Result<LocationParts<'a>> {
         let Some(home) = find(location.scheme()) else {
             let error = Error::unsupported(operation, location, CAPABILITIES.name);
             return Err(error.with_context("scheme", location.scheme()));
@@ -424,7 +424,7 @@ impl<'a> Place<'a> {
         let text = location.as_str();
         let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        Ok(Place { home, operation, location, host, path: percent_decode(path).unwrap_or_default() })
+        Ok(LocationParts { home, operation, location, host, path: percent_decode(path).unwrap_or_default() })
     }
 
     /// The command `name` for the path `path`, with further holes filled.
@@ -581,7 +581,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(place: &Place<'_>, command: &mut Command, stdin: Stdio) -> Result<Running> {
+    fn start(place: &LocationParts<'_>, command: &mut Command, stdin: Stdio) -> Result<Running> {
         let started = tied::spawn(command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()));
         let (mut child, tie) =
             started.map_err(|error| Error::from_io(place.operation, place.location, error))?;
@@ -620,7 +620,7 @@ impl Running {
     }
 
     /// Waits for the end of the command; a failure is an error. Gives what it said on standard error.
-    fn end(mut self, place: &Place<'_>, name: &str) -> Result<Vec<u8>> {
+    fn end(mut self, place: &LocationParts<'_>, name: &str) -> Result<Vec<u8>> {
         let status = self.wait().map_err(|error| Error::from_io(place.operation, place.location, error))?;
         let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
         match status.success() {
@@ -641,7 +641,7 @@ impl Drop for Running {
 }
 
 /// What a failed command means.
-fn explain(place: &Place<'_>, name: &str, status: ExitStatus, said: &[u8]) -> Error {
+fn explain(place: &LocationParts<'_>, name: &str, status: ExitStatus, said: &[u8]) -> Error {
     let text = String::from_utf8_lossy(said);
     let lower = text.to_lowercase();
     let has = |own: &[String], usual: &[&str]| match own.is_empty() {
@@ -669,7 +669,7 @@ fn explain(place: &Place<'_>, name: &str, status: ExitStatus, said: &[u8]) -> Er
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(place: &Place<'_>) -> Scratch {
+    fn new(place: &LocationParts<'_>) -> Scratch {
         Scratch(part_path(&std::env::temp_dir(), place.path.as_bytes(), &crate::Part::default()))
     }
 }
@@ -687,12 +687,12 @@ impl Home for CommandHome {
     }
 
     fn stat(&self, location: &Location) -> Result<Stat> {
-        let place = Place::of("stat", location)?;
+        let place = LocationParts::of("stat", location)?;
         place.stat(&place.path)
     }
 
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
-        let place = Place::of("read", location)?;
+        let place = LocationParts::of("read", location)?;
         let stat = place.stat(&place.path)?;
         let range = range.unwrap_or(0..stat.size_bytes);
         if range.start > range.end || range.end > stat.size_bytes {
@@ -747,11 +747,11 @@ impl Home for CommandHome {
     fn read_several(&self, locations: &[Location], most_bytes: u64) -> Result<Vec<Option<Whole>>> {
         let mut found = vec![None; locations.len()];
         let Some(first) = locations.first() else { return Ok(found) };
-        let place = Place::of("read", first)?;
+        let place = LocationParts::of("read", first)?;
         let mut names = String::new();
         let mut asked = vec![];
         for (n, location) in locations.iter().enumerate() {
-            let of = Place::of("read", location)?;
+            let of = LocationParts::of("read", location)?;
             // A name of several lines, or of another host, is asked for by itself.
             if (of.home.name.as_str(), of.host) == (place.home.name.as_str(), place.host)
                 && !of.path.contains('\n')
@@ -784,7 +784,7 @@ impl Home for CommandHome {
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
-        let place = Place::of("write", location)?;
+        let place = LocationParts::of("write", location)?;
         let moves = place.home.line("move").is_some();
         let to = if moves { place.part(&put.part) } else { place.path.clone() };
         let note = PathBuf::from(format!("{}://{}/{to}", place.home.name, place.host));
@@ -815,7 +815,7 @@ impl Home for CommandHome {
             return Ok(());
         };
         let location: Location = format!("{scheme}://{host}/").parse()?;
-        let place = Place::of("remove", &location)?;
+        let place = LocationParts::of("remove", &location)?;
         match place.output("remove", path, &[]) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -824,7 +824,7 @@ impl Home for CommandHome {
 
     fn list(&self, listing: &Listing) -> Result<Listed> {
         let directory = listing.directory();
-        let place = Place::of("list", directory)?;
+        let place = LocationParts::of("list", directory)?;
         let (out, said) = place.outputs("list", place.path.trim_end_matches('/'), &[])?;
         let mut left_out = left_out_in(&said);
         let mut names = vec![];
@@ -853,7 +853,7 @@ impl Home for CommandHome {
     }
 
     fn remove(&self, location: &Location) -> Result<()> {
-        let place = Place::of("remove", location)?;
+        let place = LocationParts::of("remove", location)?;
         // Some commands say nothing of an object that was not there.
         place.stat(&place.path)?;
         place.output("remove", &place.path, &[]).map(drop)
@@ -861,7 +861,7 @@ impl Home for CommandHome {
 }
 
 /// Writes the bytes of `body` to `to`, and moves them to the object's name if there is a command for that.
-fn write_to(place: &Place<'_>, to: &str, body: &mut dyn Read, put: &Put, moves: bool) -> Result<()> {
+fn write_to(place: &LocationParts<'_>, to: &str, body: &mut dyn Read, put: &Put, moves: bool) -> Result<()> {
     let takes_file = place.home.line("put").is_some_and(|line| holes_of(line).any(|hole| hole == "file"));
     let local = |error| Error::from_io("write", place.location, error);
     let appear = || put.fence.may_appear().map_err(|why| given_up("write", place.location, why));
@@ -909,7 +909,7 @@ fn write_to(place: &Place<'_>, to: &str, body: &mut dyn Read, put: &Put, moves: 
 }
 
 /// Waits for a command that has nothing to say.
-fn drain(mut running: Running, place: &Place<'_>) -> Result<()> {
+fn drain(mut running: Running, place: &LocationParts<'_>) -> Result<()> {
     if let Some(mut stdout) = running.child.stdout.take() {
         io::copy(&mut stdout, &mut io::sink())
             .map_err(|error| Error::from_io("write", place.location, error))?;
@@ -917,7 +917,7 @@ fn drain(mut running: Running, place: &Place<'_>) -> Result<()> {
     running.end(place, "put").map(drop)
 }
 
-fn copy(place: &Place<'_>, body: &mut dyn Read, to: &mut dyn Write, put: &Put) -> Result<()> {
+fn copy(place: &LocationParts<'_>, body: &mut dyn Read, to: &mut dyn Write, put: &Put) -> Result<()> {
     let mut block = vec![0; 256 << 10];
     let mut size_bytes: u64 = 0;
     loop {
@@ -990,7 +990,7 @@ impl Bytes {
 
     /// The command ended before the object did.
     fn early(&mut self) -> Error {
-        let place = match Place::of("read", &self.location) {
+        let place = match LocationParts::of("read", &self.location) {
             Ok(place) => place,
             Err(error) => return error,
         };
@@ -1009,7 +1009,7 @@ impl Bytes {
         if matches!(source, Source::Nothing) {
             return Ok(());
         }
-        let place = Place::of("read", &self.location)?;
+        let place = LocationParts::of("read", &self.location)?;
         if let (Source::Command(mut running, name), true) = (source, self.is_whole) {
             let more = running.child.stdout.as_mut().map(|stdout| stdout.read(&mut [0; 1]));
             if let Some(Ok(1)) = more {

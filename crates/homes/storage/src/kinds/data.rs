@@ -10,7 +10,7 @@ use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, pus
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::scheme::DATA;
-use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Place, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, PartPlace, Put, Stat};
 use std::io::Read;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -190,7 +190,7 @@ impl Home for Absent {
         self.refuse("remove", location)
     }
 
-    fn places(&self, _: &Location) -> Result<Vec<Place>> {
+    fn places(&self, _: &Location) -> Result<Vec<PartPlace>> {
         Ok(vec![])
     }
 }

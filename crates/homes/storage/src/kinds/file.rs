@@ -25,7 +25,7 @@ use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
 use crate::{
-    Capabilities, Fence, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Place, Put, Stat,
+    Capabilities, Fence, Home, HomesConfig, Listed, Listing, Location, Opened, Part, PartPlace, Put, Stat,
 };
 use eyas_folder::{OpenDirectory, holes, time_of};
 use eyas_text::shown_path;
@@ -331,7 +331,7 @@ impl Home for FileHome {
         }
     }
 
-    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+    fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         mounts::places(path_of(PLACES, location)?, location)
     }
 

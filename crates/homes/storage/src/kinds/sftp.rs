@@ -469,7 +469,7 @@ impl Line {
 }
 
 /// The bytes of a range of an open file, which is looked at once more behind the last one.
-struct Reader {
+struct RangeReader {
     /// `None` at the end.
     line: Option<Line>,
     handle: Vec<u8>,
@@ -482,7 +482,7 @@ struct Reader {
     block: io::Cursor<Vec<u8>>,
 }
 
-impl Reader {
+impl RangeReader {
     fn fill(&mut self) -> Result<()> {
         let Some(line) = &mut self.line else { return Ok(()) };
         let ask = |line: &mut Line, handle: &[u8], at: u64, n: usize| {
@@ -524,7 +524,7 @@ impl Reader {
     }
 }
 
-impl Read for Reader {
+impl Read for RangeReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -571,7 +571,7 @@ impl Home for SftpHome {
             let outside = Error::range_outside(READ, location, &range, stat.size_bytes);
             return keep(line, closed.and(Err(outside)));
         }
-        let reader = Reader {
+        let reader = RangeReader {
             line: Some(line),
             handle,
             stat: stat.clone(),

@@ -87,7 +87,7 @@ pub struct DavHome {
 
 /// What a server says of one name.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Found {
+struct FoundName {
     /// Percent-encoded, as the server writes it, without the `/` at the end.
     path: String,
     is_directory: bool,
@@ -98,17 +98,17 @@ struct Found {
     now: Option<SystemTime>,
 }
 
-impl Found {
+impl FoundName {
     /// From the answer to `PROPFIND`.
-    fn read_all(xml: &[u8]) -> Vec<Found> {
-        let mut found: Vec<Found> = Vec::new();
+    fn read_all(xml: &[u8]) -> Vec<FoundName> {
+        let mut found: Vec<FoundName> = Vec::new();
         each_text(xml, &mut |at, text| {
             let text = text.trim();
             if at == "response/href" {
                 // Some servers write whole URLs.
                 let path = text.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
                 let path = path.unwrap_or(text).trim_end_matches('/').to_owned();
-                found.push(Found { path, ..Found::default() });
+                found.push(FoundName { path, ..FoundName::default() });
             }
             let (Some(last), Some(property)) = (found.last_mut(), at.strip_prefix("response/propstat/prop/"))
             else {
@@ -126,7 +126,7 @@ impl Found {
     }
 
     /// The name in a directory. What lies elsewhere keeps its whole path, which is no such name.
-    fn name_in(&self, directory: &Found) -> String {
+    fn name_in(&self, directory: &FoundName) -> String {
         let decoded = |path: &str| percent_decode(path).unwrap_or_else(|| path.to_owned());
         let path = decoded(&self.path);
         let below = path.strip_prefix(&decoded(&directory.path)).and_then(|below| below.strip_prefix('/'));
@@ -171,7 +171,7 @@ impl DavHome {
         location: &Location,
         url: &str,
         depth: &str,
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<FoundName>> {
         let answer = self.send(operation, location, ("PROPFIND", url), &[("depth", depth)], None)?;
         if answer.status() != 207 {
             return Err(self.refusal(operation, location, answer));
@@ -183,7 +183,7 @@ impl DavHome {
             .into_reader()
             .read_to_end(&mut xml)
             .map_err(|error| web::from_body(operation, location, error))?;
-        let mut found = Found::read_all(&xml);
+        let mut found = FoundName::read_all(&xml);
         found.iter_mut().for_each(|found| found.now = now);
         Ok(found)
     }
@@ -444,15 +444,15 @@ mod tests {
             <D:response><D:href>http://h:1/d/a%20b</D:href><D:propstat><D:prop><D:resourcetype></D:resourcetype>
               <D:getcontentlength>7</D:getcontentlength><D:getetag>"x"</D:getetag></D:prop></D:propstat></D:response>
             </D:multistatus>"#;
-        let found = Found::read_all(xml);
-        assert_eq!(found[0], Found { path: "/d".into(), is_directory: true, ..Found::default() });
+        let found = FoundName::read_all(xml);
+        assert_eq!(found[0], FoundName { path: "/d".into(), is_directory: true, ..FoundName::default() });
         assert_eq!(found[1].name_in(&found[0]), "a b");
         assert_eq!((found[1].size_bytes, found[1].etag.as_deref()), (Some(7), Some("\"x\"")));
     }
 
     #[test]
     fn a_name_elsewhere_keeps_its_path() {
-        let found = |path: &str| Found { path: path.into(), ..Found::default() };
+        let found = |path: &str| FoundName { path: path.into(), ..FoundName::default() };
         for (path, expect) in [
             ("/a%20d/x", "x"),
             ("/a d/..%2F..%2Fx", "../../x"),

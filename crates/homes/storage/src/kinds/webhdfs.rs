@@ -20,7 +20,7 @@ use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::web::{self, Source};
 use crate::wrappers::retry::Backoff;
-use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Place, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Part, PartPlace, Put, Stat};
 use serde_json::Value;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -102,19 +102,19 @@ struct Client {
 }
 
 /// What HDFS says of one name.
-struct Found {
+struct FoundName {
     /// Empty for the name that was asked for.
     name: String,
     is_directory: bool,
     stat: Stat,
 }
 
-impl Found {
-    fn read(status: &Value) -> Option<Found> {
+impl FoundName {
+    fn read(status: &Value) -> Option<FoundName> {
         let number = |key: &str| status.get(key).and_then(Value::as_u64);
         let size_bytes = number("length")?;
         let (file, modified) = (number("fileId")?, number("modificationTime")?);
-        Some(Found {
+        Some(FoundName {
             name: status.get("pathSuffix")?.as_str()?.to_owned(),
             is_directory: status.get("type")?.as_str()? == "DIRECTORY",
             // Each file that is made has a number of its own, also under a name that was there before.
@@ -224,9 +224,9 @@ impl Client {
         Ok(out)
     }
 
-    fn find(&self, operation: &'static str, location: &Location) -> Result<Found> {
+    fn find(&self, operation: &'static str, location: &Location) -> Result<FoundName> {
         let answer = self.ask(operation, location, ("GET", "GETFILESTATUS"), "")?;
-        let found = answer.get("FileStatus").and_then(Found::read);
+        let found = answer.get("FileStatus").and_then(FoundName::read);
         found.ok_or_else(|| not_hdfs(operation, location))
     }
 
@@ -243,19 +243,19 @@ impl Client {
 
     /// What is directly in a directory, whose address is `url`.
     /// What is in a directory, and the names of what the server says too little of.
-    fn list(&self, location: &Location, url: &str) -> Result<(Vec<Found>, Vec<String>)> {
+    fn list(&self, location: &Location, url: &str) -> Result<(Vec<FoundName>, Vec<String>)> {
         let answer = self.ask_at(LIST, location, url, ("GET", "LISTSTATUS"), "")?;
         let list =
             answer.get("FileStatuses").and_then(|list| list.get("FileStatus")).and_then(Value::as_array);
         let list = list.ok_or_else(|| not_hdfs(LIST, location))?;
         let (mut found, mut odd) = (vec![], vec![]);
         for status in list {
-            match Found::read(status) {
+            match FoundName::read(status) {
                 Some(known) => found.push(known),
                 None => odd.extend(status.get("pathSuffix").and_then(Value::as_str).map(str::to_owned)),
             }
         }
-        if found.iter().any(|found: &Found| found.name.is_empty()) {
+        if found.iter().any(|found: &FoundName| found.name.is_empty()) {
             let reason = "it is a file and no directory";
             return Err(Error::new(ErrorKind::NotFound, Status::Permanent, LIST, location, reason));
         }
@@ -276,7 +276,7 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
-        for Found { name, .. } in names {
+        for FoundName { name, .. } in names {
             let is_earlier = part_named(&name).is_some_and(|other| {
                 other.work == part.work && (other.epoch, other.number) < (part.epoch, part.number)
             });
@@ -439,7 +439,7 @@ impl Home for HdfsHome {
         }
     }
 
-    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+    fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         let answer = self.0.ask(PLACES, location, ("GET", "GETFILEBLOCKLOCATIONS"), "")?;
         let list = answer.get("BlockLocations").and_then(|list| list.get("BlockLocation"));
         let list = list.and_then(Value::as_array).ok_or_else(|| not_hdfs(PLACES, location))?;
@@ -447,7 +447,7 @@ impl Home for HdfsHome {
             let start = block.get("offset")?.as_u64()?;
             let hosts = block.get("hosts")?.as_array()?.iter().filter_map(Value::as_str);
             let range = start..start + block.get("length")?.as_u64()?;
-            Some(Place { range, hosts: hosts.map(str::to_owned).collect() })
+            Some(PartPlace { range, hosts: hosts.map(str::to_owned).collect() })
         };
         Ok(list.iter().filter_map(place).collect())
     }
@@ -468,7 +468,7 @@ impl Tree for Folder<'_> {
         let (found, odd) = self.client.list(self.directory, &url)?;
         let why = "the server does not say its size, its time and its number";
         children.left_out.extend(odd.into_iter().map(|name| (name, why.to_owned())));
-        for Found { name, is_directory, .. } in found {
+        for FoundName { name, is_directory, .. } in found {
             match is_directory {
                 true => children.directories.push(name),
                 false if !name.starts_with(PART_PREFIX) => children.files.push(name),

@@ -7,7 +7,7 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::{
-    Capabilities, Home, Listed, Listing, Location, Opened, Part, Place, Put, Stat, fnv1a64, splitmix64,
+    Capabilities, Home, Listed, Listing, Location, Opened, Part, PartPlace, Put, Stat, fnv1a64, splitmix64,
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -239,7 +239,7 @@ impl Home for Chaos {
         self.inner.may_write(location)
     }
 
-    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+    fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         self.inner.places(location)
     }
 

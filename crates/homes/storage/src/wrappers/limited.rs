@@ -13,7 +13,7 @@
 //! Not here: the shares of executors and the start of transfers, which `eyas-core` decides.
 
 use crate::error::Result;
-use crate::{Capabilities, Home, Listed, Listing, Location, Opened, Part, Place, Put, Stat, Whole};
+use crate::{Capabilities, Home, Listed, Listing, Location, Opened, Part, PartPlace, Put, Stat, Whole};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -344,7 +344,7 @@ impl Home for Limited {
         self.inner.may_write(location)
     }
 
-    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+    fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         self.inner.places(location)
     }
 

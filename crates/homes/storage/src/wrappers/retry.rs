@@ -13,7 +13,7 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::{Strength, Version};
 use crate::{
-    Capabilities, Home, Listed, Listing, Location, Opened, Part, Place, Put, Stat, Whole, splitmix64,
+    Capabilities, Home, Listed, Listing, Location, Opened, Part, PartPlace, Put, Stat, Whole, splitmix64,
 };
 use std::io::{self, Read};
 use std::ops::Range;
@@ -221,7 +221,7 @@ impl Home for Retry {
         self.0.inner.may_write(location)
     }
 
-    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+    fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         self.0.backoff.run(|_| self.0.inner.places(location))
     }
 

@@ -1,6 +1,6 @@
 //! Sites in memory, which fail as they are told to, and which know what the catalog does to good copies.
 
-use eyas_catalog::{Arrivals, Aside, Condition, Error, Holding, Key, Place, Reach, Result, Sealed};
+use eyas_catalog::{Arrivals, Aside, Condition, Error, Holding, Key, Reach, Result, Sealed, SitePlace};
 use eyas_data::Digest;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
@@ -75,7 +75,7 @@ impl World {
 
 impl Reach for World {
     fn reach(&self, site: &str, _: &str) -> Result<Box<dyn Holding>> {
-        let place = self.at(site, |site| Place {
+        let place = self.at(site, |site| SitePlace {
             folder_id: site.folder_id.clone(),
             catalog: site.catalog.clone(),
             free_bytes: site.free_bytes,
@@ -88,7 +88,7 @@ impl Reach for World {
 struct Remote {
     world: World,
     name: String,
-    place: Place,
+    place: SitePlace,
 }
 
 impl Remote {
@@ -106,7 +106,7 @@ impl Holding for Remote {
         &self.name
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &SitePlace {
         &self.place
     }
 

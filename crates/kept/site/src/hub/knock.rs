@@ -2,7 +2,7 @@
 
 use super::{Coming, FromHub, MeetingKey, No};
 use crate::remote::{NotIn, in_words};
-use eyas_net::{NetError, Reader, Stream, Writer};
+use eyas_net::{FrameReader, NetError, Stream, Writer};
 use eyas_wire::identity::{Identity, Join};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -14,7 +14,11 @@ const THROUGH_MAX: Duration = super::ANSWER_MAX.saturating_add(Duration::from_se
 ///
 /// # Errors
 /// Why the store is not reached.
-pub(crate) async fn knock(hub: &Join, address: &str, identity: &Identity) -> Result<(Reader, Writer), NotIn> {
+pub(crate) async fn knock(
+    hub: &Join,
+    address: &str,
+    identity: &Identity,
+) -> Result<(FrameReader, Writer), NotIn> {
     let mut stream = come(hub).await.map_err(NotIn::Other)?;
     let key = MeetingKey::of(identity);
     let asked = async {

@@ -126,7 +126,7 @@ struct Beat;
 
 /// What a hub reports to who runs it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Seen<'a> {
+pub enum HubReport<'a> {
     Came { store: &'a str, from: SocketAddr },
     Left { store: &'a str },
 }
@@ -134,7 +134,7 @@ pub enum Seen<'a> {
 /// Brings stores and those who want to reach them together.
 pub struct Hub {
     met: Mutex<Met>,
-    tell: Box<dyn Fn(Seen<'_>) + Send + Sync>,
+    tell: Box<dyn Fn(HubReport<'_>) + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -202,7 +202,7 @@ struct Knocking {
 
 impl Hub {
     /// `tell` hears of each store that comes or goes.
-    pub fn new(tell: Box<dyn Fn(Seen<'_>) + Send + Sync>) -> Hub {
+    pub fn new(tell: Box<dyn Fn(HubReport<'_>) + Send + Sync>) -> Hub {
         Hub { met: Mutex::default(), tell }
     }
 
@@ -271,7 +271,7 @@ impl Hub {
             writer.send(&FromHub::Met);
             met.stores.insert(key, Present { writer: writer.clone(), from: from.ip(), n_waiting: 0 });
         }
-        (self.tell)(Seen::Came { store: &name, from });
+        (self.tell)(HubReport::Came { store: &name, from });
         let _gone = Gone { hub: self, key, name };
         let beats = async {
             while writer.send(&FromHub::Beat) {
@@ -358,7 +358,7 @@ impl Drop for Gone<'_> {
             met.stores.remove(&self.key);
             met.knocks.retain(|_, knocking| knocking.key != self.key);
         }
-        (self.hub.tell)(Seen::Left { store: &self.name });
+        (self.hub.tell)(HubReport::Left { store: &self.name });
     }
 }
 

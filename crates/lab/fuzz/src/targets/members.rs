@@ -12,7 +12,7 @@ use eyas_core::event::*;
 use eyas_core::group::{Membership, RunLinks};
 use eyas_core::log::{EVENTS_FILE, Header, Line, What};
 use eyas_core::pattern::RunPatterns;
-use eyas_net::{self as net, Reader, Writer};
+use eyas_net::{self as net, FrameReader, Writer};
 use eyas_runtime::dispatcher::{DispatcherError, DispatcherOptions, GroupOptions, JOIN_FILE, run};
 use eyas_tasklist::ReadOptions;
 use eyas_terms::*;
@@ -355,7 +355,7 @@ impl Door {
             listener,
             config,
             8,
-            |_, _, mut reader: Reader, writer: Writer| async move {
+            |_, _, mut reader: FrameReader, writer: Writer| async move {
                 let Ok(Some(Hello::Member { .. })) = reader.first::<Hello>().await else { return };
                 writer
                     .send(&Welcome::Member { addresses: vec![], now: Timestamp(1_800_000_000_000_000_000) });
@@ -367,7 +367,7 @@ impl Door {
 }
 
 struct Client {
-    reader: Reader,
+    reader: FrameReader,
     writer: Writer,
     next: u64,
 }
@@ -397,18 +397,18 @@ impl Client {
     }
 }
 
-struct Node {
-    reader: Reader,
+struct JoinedNode {
+    reader: FrameReader,
     writer: Writer,
     assigned: Vec<AssignTask>,
 }
 
-impl Node {
-    async fn join(join: &Join, hello: ExecutorHello) -> Option<Node> {
+impl JoinedNode {
+    async fn join(join: &Join, hello: ExecutorHello) -> Option<JoinedNode> {
         let (mut reader, writer) = net::connect(&join.address, &join.identity).await.ok()?;
         writer.send(&Hello::Executor(hello));
         match reader.next::<Welcome>().await.ok()?? {
-            Welcome::Executor { .. } => Some(Node { reader, writer, assigned: vec![] }),
+            Welcome::Executor { .. } => Some(JoinedNode { reader, writer, assigned: vec![] }),
             Welcome::Refused { reason } => {
                 texts::check_message(&reason);
                 None
@@ -519,7 +519,7 @@ async fn speak(
     steps: &[(Who, &[u8])],
 ) -> Option<Vec<(RunId, u64)>> {
     let mut client = Client::connect(join).await?;
-    let mut nodes: [Option<Node>; 2] = [None, None];
+    let mut nodes: [Option<JoinedNode>; 2] = [None, None];
     let mut member = None;
     if let Some(group) = group.filter(|_| !steps.is_empty()) {
         let other = group.others().next().expect("there are two");
@@ -556,7 +556,7 @@ async fn speak(
             }
             Who::Joins(number) => {
                 let Some(hello) = read::<ExecutorHello>(body) else { continue };
-                nodes[number] = Node::join(join, hello).await;
+                nodes[number] = JoinedNode::join(join, hello).await;
             }
             Who::Ends => {
                 let how = read::<u64>(body).unwrap_or_default();

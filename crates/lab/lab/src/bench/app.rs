@@ -62,7 +62,7 @@ pub struct AppArgs {
 
 /// The figures that `steps.py` writes.
 #[derive(Deserialize)]
-struct Found {
+struct StepFigures {
     plain_s: f64,
     /// Names of all stages, in the order of the workflow.
     stages: Vec<String>,
@@ -95,7 +95,7 @@ pub fn bench(args: &AppArgs) -> Result<Exit, Fault> {
     })
 }
 
-fn measure(args: &AppArgs, script: &Path, dir: &Path) -> Result<Found, Fault> {
+fn measure(args: &AppArgs, script: &Path, dir: &Path) -> Result<StepFigures, Fault> {
     let name = value_name(args.name);
     let figures = dir.join("steps.json");
     let mut command = Command::new(&args.python);
@@ -120,7 +120,7 @@ fn measure(args: &AppArgs, script: &Path, dir: &Path) -> Result<Found, Fault> {
     serde_json::from_str(&text).map_err(failed)
 }
 
-fn table(args: &AppArgs, found: &Found) -> Result<Table, Fault> {
+fn table(args: &AppArgs, found: &StepFigures) -> Result<Table, Fault> {
     let name = value_name(args.name);
     let Some(base) = found.steps.first() else { return Err(failed("no step was run")) };
     let title = format!("app {name}: {} nodes, home limited to {} a second", args.nodes, args.home_rate);

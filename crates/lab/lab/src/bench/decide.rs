@@ -129,10 +129,10 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
         ..DispatcherConfig::default()
     };
     let mut core = Dispatcher::new(config).map_err(failed)?;
-    let mut held: Vec<Vec<Held>> = vec![vec![]; args.executors as usize];
+    let mut held: Vec<Vec<HeldObject>> = vec![vec![]; args.executors as usize];
     for object in 0..args.objects {
         for _ in 0..N_REPLICAS {
-            held[random.below(args.executors as usize)].push(Held {
+            held[random.below(args.executors as usize)].push(HeldObject {
                 digest: digest_of(object),
                 size_bytes: OBJECT_BYTES,
                 origin: Some((location(object), version())),

@@ -275,11 +275,11 @@ pub struct Shape {
 
 /// Nodes in namespaces. Dropping the value removes all of them.
 pub struct Net {
-    nodes: Vec<Node>,
+    nodes: Vec<BenchNode>,
     spaces: Spaces,
 }
 
-struct Node {
+struct BenchNode {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -308,7 +308,7 @@ impl Net {
             net.spaces.watch(child.id());
             let input = child.stdin.take();
             let output = BufReader::new(child.stdout.take().expect("piped above"));
-            net.nodes.push(Node { child, input, output });
+            net.nodes.push(BenchNode { child, input, output });
         }
         for n in 0..shape.n_nodes {
             net.answer(n)?;

@@ -94,13 +94,13 @@ fn array(n_tasks: u32, template: Template) -> TaskArray {
 }
 
 /// A collective that brought all objects that it should.
-struct Seen {
+struct SeenCollective {
     predicted_s: f64,
     measured_s: f64,
     is_promised: bool,
 }
 
-impl Seen {
+impl SeenCollective {
     fn ratio(&self) -> f64 {
         self.predicted_s / self.measured_s
     }
@@ -112,7 +112,7 @@ impl Seen {
 
 fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
     // Grouped by kind and by bytes of a file.
-    let mut groups: BTreeMap<(CollectiveKind, u64), Vec<Seen>> = BTreeMap::new();
+    let mut groups: BTreeMap<(CollectiveKind, u64), Vec<SeenCollective>> = BTreeMap::new();
     for record in records {
         let Some(choice) =
             record.choice.as_ref().filter(|_| record.n_arrived == record.n_wanted && record.n_arrived > 0)
@@ -120,7 +120,7 @@ fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
             continue;
         };
         let expected_ns = choice.expectation.map_or(choice.predicted_ns, |e| e.expected_ns);
-        let seen = Seen {
+        let seen = SeenCollective {
             predicted_s: expected_ns as f64 / 1e9,
             measured_s: record.measured_ns() as f64 / 1e9,
             is_promised: record.predicted_ns().is_some(),
@@ -146,11 +146,11 @@ fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
         let times: Vec<f64> = seen.iter().map(|s| s.measured_s).collect();
         let name = format!("{kind}, files of {} KB, {} times: took", bytes / 1000, seen.len());
         table.row(Row::new(name, median(&times), "s"));
-        let ratios: Vec<f64> = seen.iter().map(Seen::ratio).collect();
+        let ratios: Vec<f64> = seen.iter().map(SeenCollective::ratio).collect();
         table.row(Row::new("  predicted by measured, told or not, median", median(&ratios), ""));
         add_promised(&mut table, seen.iter().collect());
     }
-    let all: Vec<&Seen> = groups.values().flatten().collect();
+    let all: Vec<&SeenCollective> = groups.values().flatten().collect();
     table.row(Row::new("all: collectives with a prediction", all.len() as f64, ""));
     add_promised(&mut table, all);
     table.note(
@@ -164,8 +164,8 @@ fn share(part: usize, all: usize) -> f64 {
     100.0 * part as f64 / all as f64
 }
 
-fn add_promised(table: &mut Table, all: Vec<&Seen>) {
-    let promised: Vec<&&Seen> = all.iter().filter(|s| s.is_promised).collect();
+fn add_promised(table: &mut Table, all: Vec<&SeenCollective>) {
+    let promised: Vec<&&SeenCollective> = all.iter().filter(|s| s.is_promised).collect();
     table.row(Row::new("  told", share(promised.len(), all.len()), "%"));
     if !promised.is_empty() {
         let near = promised.iter().filter(|s| s.is_near()).count();

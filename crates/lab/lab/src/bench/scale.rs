@@ -9,7 +9,7 @@
 //! Emulators and dispatcher share the processors of this machine, so rates and times are those of both together.
 
 use super::cluster::{plain_array, run, tree_cpu_ns};
-use super::scale_nodes::Seen;
+use super::scale_nodes::ProcessNumbers;
 use super::table::{Row, Table};
 use super::{Common, failed, note};
 use clap::Args;
@@ -277,7 +277,7 @@ impl Drop for Dispatcher {
 }
 
 /// The processes of emulated executors. They end with this value.
-struct Emulators(Vec<(Child, Arc<Mutex<Seen>>)>);
+struct Emulators(Vec<(Child, Arc<Mutex<ProcessNumbers>>)>);
 
 impl Emulators {
     fn start(args: &ScaleArgs, join: &Path) -> Result<Emulators, Fault> {
@@ -294,7 +294,7 @@ impl Emulators {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
             let mut child = command.spawn()?;
             let lines = BufReader::new(child.stdout.take().expect("it is piped"));
-            let seen = Arc::new(Mutex::new(Seen::default()));
+            let seen = Arc::new(Mutex::new(ProcessNumbers::default()));
             let newest = seen.clone();
             std::thread::spawn(move || {
                 for line in lines.lines().map_while(Result::ok) {
@@ -308,7 +308,7 @@ impl Emulators {
         Ok(all)
     }
 
-    fn all(&self) -> impl Iterator<Item = Seen> {
+    fn all(&self) -> impl Iterator<Item = ProcessNumbers> {
         self.0.iter().map(|(_, seen)| *seen.lock().expect("nobody panics with it"))
     }
 
@@ -328,7 +328,7 @@ impl Emulators {
 
     fn wait<F>(&self, dispatcher: &mut Dispatcher, is_so: F) -> Result<(), Fault>
     where
-        F: Fn(&mut dyn Iterator<Item = Seen>) -> bool,
+        F: Fn(&mut dyn Iterator<Item = ProcessNumbers>) -> bool,
     {
         let deadline = Instant::now() + COME_MAX;
         while !is_so(&mut self.all()) {

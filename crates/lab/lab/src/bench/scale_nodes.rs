@@ -4,7 +4,7 @@
 //! (`eyas_session::executor`) on a real connection, as in a real executor. It has no files, no slot processes and
 //! no data plane: each program ends well as soon as it starts. All executors of the process share one thread.
 //!
-//! The process writes a line to standard output whenever its numbers change: [`Seen`] as JSON.
+//! The process writes a line to standard output whenever its numbers change: [`ProcessNumbers`] as JSON.
 
 use super::failed;
 use clap::Args;
@@ -12,7 +12,7 @@ use eyas_cli::{Exit, Fault};
 use eyas_core::cache::CacheConfig;
 use eyas_core::event::{self, NodeAction, NodeEvent, NodeMessage};
 use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_net::{Reader, Writer};
+use eyas_net::{FrameReader, Writer};
 use eyas_runtime::clock;
 use eyas_session::executor::link::About;
 use eyas_session::executor::pace::{Beats, Retry};
@@ -58,7 +58,7 @@ pub struct NodesArgs {
 
 /// The numbers of one process.
 #[derive(Clone, Copy, PartialEq, Default, Serialize, Deserialize, Debug)]
-pub struct Seen {
+pub struct ProcessNumbers {
     /// The newest process of the dispatcher that any executor here was welcomed by.
     pub incarnation: u64,
     /// Executors that this process of the dispatcher has welcomed, and whose connection lasts.
@@ -70,7 +70,7 @@ pub struct Seen {
 }
 
 enum Input {
-    Connected { node: usize, reader: Reader, writer: Writer },
+    Connected { node: usize, reader: FrameReader, writer: Writer },
     NotConnected { node: usize },
     Welcomed { node: usize, life: u64, welcome: Welcome },
     Heard { node: usize, life: u64, batch: Vec<ToExecutor> },
@@ -93,7 +93,7 @@ async fn run(args: &NodesArgs) -> Result<Exit, Fault> {
     let mut say = tokio::time::interval(SAY_EVERY);
     say.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut batch = vec![];
-    let mut said = Seen::default();
+    let mut said = ProcessNumbers::default();
     loop {
         tokio::select! {
             _ = queue.recv_many(&mut batch, 1024) => {}
@@ -116,16 +116,16 @@ async fn run(args: &NodesArgs) -> Result<Exit, Fault> {
 
 /// All executors of this process.
 struct Nodes {
-    nodes: Vec<Node>,
+    nodes: Vec<EmulatedNode>,
     door: Arc<Door>,
     inputs: mpsc::UnboundedSender<Input>,
     /// When to look whether the status of which executor is due.
     beats: BinaryHeap<Reverse<(Timestamp, usize)>>,
-    seen: Seen,
+    seen: ProcessNumbers,
 }
 
 /// One emulated executor.
-struct Node {
+struct EmulatedNode {
     about: About,
     core: Executor,
     book: Book,
@@ -177,13 +177,13 @@ impl Nodes {
             config: join.identity.client_config().map_err(failed)?,
             address: Mutex::new((Instant::now(), Some(join.address))),
         };
-        let nodes = (args.first..args.first + args.n).map(|number| Node::new(number, args.slots));
+        let nodes = (args.first..args.first + args.n).map(|number| EmulatedNode::new(number, args.slots));
         Ok(Nodes {
             nodes: nodes.collect::<Result<_, _>>()?,
             door: Arc::new(door),
             inputs,
             beats: BinaryHeap::new(),
-            seen: Seen::default(),
+            seen: ProcessNumbers::default(),
         })
     }
 
@@ -298,7 +298,7 @@ impl Nodes {
 }
 
 /// Passes on what the dispatcher says on one connection.
-async fn listen(node: usize, life: u64, mut reader: Reader, inputs: mpsc::UnboundedSender<Input>) {
+async fn listen(node: usize, life: u64, mut reader: FrameReader, inputs: mpsc::UnboundedSender<Input>) {
     if let Ok(Some(welcome)) = reader.next::<Welcome>().await {
         let _ = inputs.send(Input::Welcomed { node, life, welcome });
         while let Ok(Some(batch)) = reader.next::<Vec<ToExecutor>>().await {
@@ -310,8 +310,8 @@ async fn listen(node: usize, life: u64, mut reader: Reader, inputs: mpsc::Unboun
     let _ = inputs.send(Input::Gone { node, life });
 }
 
-impl Node {
-    fn new(number: u32, slots: u32) -> Result<Node, Fault> {
+impl EmulatedNode {
+    fn new(number: u32, slots: u32) -> Result<EmulatedNode, Fault> {
         let cache_bytes = 1 << 30;
         let config = ExecutorConfig {
             slots,
@@ -329,7 +329,7 @@ impl Node {
             small_bytes_max: 0,
             small_per_peer_max: 0,
         };
-        Ok(Node {
+        Ok(EmulatedNode {
             about: About {
                 name: format!("emulated-{number}"),
                 slots,

@@ -114,7 +114,7 @@ pub enum Metric {
 
 /// A number of the paper and the place where it stands.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Said {
+pub struct PaperNumber {
     pub metric: Metric,
     pub value: f64,
     pub place: &'static str,
@@ -146,7 +146,7 @@ pub struct Experiment {
     pub keeps_series: bool,
     /// Whether the experiment is small enough to be run with the tests.
     pub is_quick: bool,
-    pub said: Vec<Said>,
+    pub said: Vec<PaperNumber>,
 }
 
 impl Experiment {
@@ -181,7 +181,7 @@ impl Experiment {
         Ok(summary)
     }
 
-    pub fn said(&self, metric: Metric) -> Option<Said> {
+    pub fn said(&self, metric: Metric) -> Option<PaperNumber> {
         self.said.iter().find(|said| said.metric == metric).copied()
     }
 

@@ -65,14 +65,14 @@ pub fn machine(name: &str, cache_bytes: Option<u64>) -> Machine {
     machine
 }
 
-fn said(place: &'static str, all: &[(Metric, f64)]) -> Vec<Said> {
-    all.iter().map(|&(metric, value)| Said { metric, value, place }).collect()
+fn said(place: &'static str, all: &[(Metric, f64)]) -> Vec<PaperNumber> {
+    all.iter().map(|&(metric, value)| PaperNumber { metric, value, place }).collect()
 }
 
 pub fn mi() -> Vec<Experiment> {
     use Metric::*;
     let gcc = good_cache_compute::NAME;
-    let one = |name: &str, what: &str, figure, placement: &str, cache_mb: u64, list: &[Vec<Said>]| {
+    let one = |name: &str, what: &str, figure, placement: &str, cache_mb: u64, list: &[Vec<PaperNumber>]| {
         let machine = machine("tg-anl-64", Some(cache_mb * MB));
         Experiment {
             name: name.into(),
@@ -201,7 +201,7 @@ pub fn mi() -> Vec<Experiment> {
 pub fn sw() -> Vec<Experiment> {
     use Metric::*;
     let machine = machine("tg-anl-100", None);
-    let one = |name: &str, what: &str, figure, scheduling, list: &[Vec<Said>]| Experiment {
+    let one = |name: &str, what: &str, figure, scheduling, list: &[Vec<PaperNumber>]| Experiment {
         name: name.into(),
         chapter: Chapter::Sw,
         what: what.into(),
@@ -273,7 +273,7 @@ pub fn all_pairs_load(n: u32, compute_ns: u64) -> Load {
 
 pub fn all_pairs() -> Vec<Experiment> {
     use Metric::*;
-    let numbers: [&[Vec<Said>]; 4] = [
+    let numbers: [&[Vec<PaperNumber>]; 4] = [
         &[
             said("§5.3", &[(Efficiency, 0.80)]),
             said("table 2", &[(PeerBytes, 1698.0 * GB), (HomeBytes, 34.0 * GB)]),
@@ -291,7 +291,7 @@ pub fn all_pairs() -> Vec<Experiment> {
             said("table 2", &[(PeerBytes, 3867.0 * GB), (HomeBytes, 906.0 * GB)]),
         ],
     ];
-    let one = |i: usize, name: String, what: String, placement: &str, list: Vec<Said>| {
+    let one = |i: usize, name: String, what: String, placement: &str, list: Vec<PaperNumber>| {
         let (_, _, figure, machine_name, n, compute_ns) = ALL_PAIRS[i];
         let inputs_in_turn = name.ends_with(IN_TURN);
         Experiment {

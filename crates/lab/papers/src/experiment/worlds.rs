@@ -140,12 +140,12 @@ impl Draw {
 }
 
 /// The distribution of compute times: all the same, or between a half and twice as long.
-struct Work {
+struct WorkTimes {
     ns: f64,
     even: bool,
 }
 
-impl Work {
+impl WorkTimes {
     fn draw(&self, draw: &mut Draw) -> u64 {
         let factor = if self.even { 1.0 } else { 0.5 * libm::pow(4.0, draw.unit()) };
         (self.ns * factor) as u64
@@ -187,10 +187,10 @@ impl World {
         let waves = draw.log(1.0, 25.0);
         let n_tasks = ((n_slots as f64 * waves) as u64).clamp(8, TASKS_MAX);
         let file_bytes = draw.log(1e5, 5e8);
-        let work = Work { ns: draw.log(1e6, 1e10), even: draw.one_of(&[true, false]) };
-        let mut made = Made { draw, work, file_bytes, tasks: vec![], sizes: FxHashMap::default() };
+        let work = WorkTimes { ns: draw.log(1e6, 1e10), even: draw.one_of(&[true, false]) };
+        let mut made = MadeWorkflow { draw, work, file_bytes, tasks: vec![], sizes: FxHashMap::default() };
         made.draw_tasks(kind, n_tasks, n_slots);
-        let Made { mut draw, tasks, sizes, .. } = made;
+        let MadeWorkflow { mut draw, tasks, sizes, .. } = made;
         // The cache has room for a part of all files up to all of them, and always for what one node needs
         // at the same time.
         let total: u64 = sizes.values().sum();
@@ -279,15 +279,15 @@ impl World {
     }
 }
 
-struct Made {
+struct MadeWorkflow {
     draw: Draw,
-    work: Work,
+    work: WorkTimes,
     file_bytes: f64,
     tasks: Vec<Task>,
     sizes: FxHashMap<String, u64>,
 }
 
-impl Made {
+impl MadeWorkflow {
     fn file(&mut self, name: String, factor: f64) -> String {
         let bytes = ((self.file_bytes * factor) as u64).max(1);
         self.sizes.entry(name.clone()).or_insert(bytes);

@@ -4,7 +4,7 @@
 //! load from home into empty space (`s`), move an object into empty space on another store or exchange two
 //! (1), drop (0). No object is on two stores.
 //!
-//! A [`Work`] function holds, for each placement, the least cost of having served the sequence so far and
+//! A [`CostTable`] function holds, for each placement, the least cost of having served the sequence so far and
 //! being in that placement. Its minimum is the optimum of the sequence, and all of it what the future
 //! depends on, so that a search can go on from it and recognise where it has been.
 
@@ -22,9 +22,9 @@ pub struct Optimum {
     distances: Vec<Vec<u16>>,
 }
 
-/// By placement: cost above [`Work::optimum`].
+/// By placement: cost above [`CostTable::optimum`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Work(pub(super) Box<[u16]>);
+pub struct CostTable(pub(super) Box<[u16]>);
 
 impl Optimum {
     /// Time and memory grow with the square of the number of placements: 141 for five objects on two stores
@@ -51,12 +51,12 @@ impl Optimum {
     }
 
     /// Of the empty sequence, with all stores empty.
-    pub fn start(&self) -> Work {
-        Work(self.distances[0].clone().into())
+    pub fn start(&self) -> CostTable {
+        CostTable(self.distances[0].clone().into())
     }
 
     /// Serves one request more; gives by how much the optimum grew.
-    pub fn serve(&self, work: &Work, request: Request) -> (Work, u16) {
+    pub fn serve(&self, work: &CostTable, request: Request) -> (CostTable, u16) {
         let mut next = vec![u16::MAX; work.0.len()].into_boxed_slice();
         for (from, placement) in self.placements.iter().enumerate() {
             if placement[request.object as usize] == request.store {
@@ -67,7 +67,7 @@ impl Optimum {
         }
         let growth = *next.iter().min().expect("some placement serves the request");
         next.iter_mut().for_each(|cost| *cost -= growth);
-        (Work(next), growth)
+        (CostTable(next), growth)
     }
 
     /// The least that a whole sequence costs.

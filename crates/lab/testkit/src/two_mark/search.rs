@@ -1,6 +1,6 @@
 //! Searches for a request sequence on which 2Mark costs more than a bound allows.
 //!
-//! A *situation* is all that the future depends on: 2Mark's state, the optimum's [`Work`] function and how far
+//! A *situation* is all that the future depends on: 2Mark's state, the optimum's [`CostTable`] function and how far
 //! the global phase is. Situations that differ only in the names of objects are one, and there are finitely
 //! many. Its *balance* is what 2Mark has paid beyond the bound on the way to it; the bound holds for all
 //! sequences, however long, when no way to any situation has a positive balance.
@@ -9,7 +9,7 @@
 //! Ford): it ends, as a round trip that gains would make some balance positive. [`hunt`] is for systems that
 //! are too large for that: it keeps the situations with the greatest balances and goes on from those.
 
-use super::optimum::{Optimum, Work};
+use super::optimum::{CostTable, Optimum};
 use super::{HOME, OBJECTS_MAX, Reading, Request, State, System, outcomes};
 use eyas_terms::rng::Rng;
 use std::collections::{HashMap, VecDeque};
@@ -65,7 +65,7 @@ pub enum Verdict {
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct Situation {
     state: State,
-    work: Work,
+    work: CostTable,
     /// Objects requested in this global phase.
     phase: u8,
 }

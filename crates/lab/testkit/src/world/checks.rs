@@ -2,7 +2,7 @@
 
 use super::dispatchers::Member;
 use super::{STARVES_NS, World};
-use crate::happening::{AttemptId, Ev, Work};
+use crate::happening::{AttemptId, Ev, NodeWork};
 use crate::node::Stored;
 use crate::options::Options;
 use crate::process::{Process, ToNode};
@@ -175,7 +175,7 @@ impl World {
         // The event about bytes that have just been stored may be on its way.
         let mut of_objects: BTreeSet<Digest> = in_book.into_iter().map(|(_, digest)| digest).collect();
         of_objects.extend(self.queue.values().filter_map(|ev| match ev {
-            Ev::Done { n: of, epoch, work: Work::Word { digest, .. } } => {
+            Ev::Done { n: of, epoch, work: NodeWork::Word { digest, .. } } => {
                 ((*of, *epoch) == (n, node.epoch)).then_some(*digest)
             }
             _ => None,

@@ -1,7 +1,7 @@
 //! The nodes of a world: their processes, connections, disks and clocks, and the actions of their executors.
 
 use super::{LARGE_DISK_BYTES, LARGE_MEMORY_BYTES, LEASE_NS, MS, S, World};
-use crate::happening::{AttemptId, Ev, Fault, Work};
+use crate::happening::{AttemptId, Ev, Fault, NodeWork};
 use crate::home::{Content, hash};
 use crate::node::Folder;
 use crate::process::ToNode;
@@ -296,7 +296,7 @@ impl World {
             match action {
                 NodeAction::AskHome { object, .. } => {
                     let takes = self.lasts(transfer_ns_max / 4);
-                    self.after(takes, Ev::Done { n, epoch, work: Work::Ask { object } });
+                    self.after(takes, Ev::Done { n, epoch, work: NodeWork::Ask { object } });
                 }
                 NodeAction::Fetch { target, object, source, known, size_bytes, watched, .. } => {
                     let takes = self.lasts(transfer_ns_max);
@@ -311,10 +311,10 @@ impl World {
                             moving_ns,
                             is_all: false,
                         };
-                        self.after(takes / 2, Ev::Done { n, epoch, work: Work::Moved { moved } });
+                        self.after(takes / 2, Ev::Done { n, epoch, work: NodeWork::Moved { moved } });
                     }
                     let began = self.home.find(self.nodes[n].session.book().location(object)).cloned();
-                    let work = Work::Fetch { target, object, source, known, size_bytes, began };
+                    let work = NodeWork::Fetch { target, object, source, known, size_bytes, began };
                     self.after(takes, Ev::Done { n, epoch, work });
                 }
                 NodeAction::Evict { object } => {
@@ -333,19 +333,22 @@ impl World {
                 NodeAction::Kill { task, attempt } => {
                     if self.nodes[n].contexts.contains_key(&(task, attempt)) {
                         let takes = self.lasts(MS);
-                        self.after(takes, Ev::Done { n, epoch, work: Work::Program { id: (task, attempt) } });
+                        self.after(
+                            takes,
+                            Ev::Done { n, epoch, work: NodeWork::Program { id: (task, attempt) } },
+                        );
                     }
                 }
                 // The session has noted it.
                 NodeAction::Halt { .. } => {}
                 NodeAction::StoreOutput { task, attempt, output, object, cache_bytes } => {
                     let takes = self.lasts(transfer_ns_max / 8);
-                    let work = Work::Store { id: (task, attempt), output, object, cache_bytes };
+                    let work = NodeWork::Store { id: (task, attempt), output, object, cache_bytes };
                     self.after(takes, Ev::Done { n, epoch, work });
                 }
                 NodeAction::Land { task, attempt, output, object, cached } => {
                     let takes = self.lasts(transfer_ns_max);
-                    let work = Work::Land { id: (task, attempt), output, object, cached };
+                    let work = NodeWork::Land { id: (task, attempt), output, object, cached };
                     self.after(takes, Ev::Done { n, epoch, work });
                 }
                 NodeAction::DropPrivate { task, attempt, input } => {

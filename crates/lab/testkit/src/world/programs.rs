@@ -1,7 +1,7 @@
 //! The work of a node that takes time: programs, transfers, and the files that they read, write and spoil.
 
 use super::{MS, S, Witness, World};
-use crate::happening::{AttemptId, Ev, Fault, Work};
+use crate::happening::{AttemptId, Ev, Fault, NodeWork};
 use crate::home::{Content, hash};
 use crate::node::{Stored, own_disk};
 use eyas_core::event::*;
@@ -64,13 +64,13 @@ impl World {
             let node = &mut self.nodes[n];
             let context = node.contexts.get_mut(&id).expect("seen above");
             (context.free_bytes, context.written_before_bytes) = (free_bytes, node.written_bytes);
-            self.after(takes / 4, Ev::Done { n, epoch, work: Work::Scratch { id } });
+            self.after(takes / 4, Ev::Done { n, epoch, work: NodeWork::Scratch { id } });
         }
-        self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
+        self.after(takes, Ev::Done { n, epoch, work: NodeWork::Program { id } });
         // Drawn by itself, so that all else in this world stays as it is.
         let drawn = hash(self.o.seed, format!("withdrawn {n} {epoch} {id:?}").as_bytes());
         if self.faults && self.o.midway && drawn.is_multiple_of(8) {
-            self.after(takes / 2, Ev::Done { n, epoch, work: Work::Withdraw { id } });
+            self.after(takes / 2, Ev::Done { n, epoch, work: NodeWork::Withdraw { id } });
         }
     }
 
@@ -102,7 +102,7 @@ impl World {
             ids.push(*id);
         }
         for id in ids {
-            self.after(MS, Ev::Done { n, epoch, work: Work::Program { id } });
+            self.after(MS, Ev::Done { n, epoch, work: NodeWork::Program { id } });
         }
         let wait = drawn % (SIGNAL_PATIENCE_NS / 5 * 4);
         self.after(wait.max(2 * MS), Ev::Fault(Fault::WalltimeEnds(n, epoch)));
@@ -168,10 +168,10 @@ impl World {
     }
 
     /// A piece of work that a node began is over.
-    pub(super) fn on_done(&mut self, n: usize, work: Work) {
+    pub(super) fn on_done(&mut self, n: usize, work: NodeWork) {
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
         let event = match work {
-            Work::Ask { object } => {
+            NodeWork::Ask { object } => {
                 let location = self.nodes[n].session.book().location(object).to_string();
                 assert!(!CatalogLocation::of(&location).stays(), "home is asked for {location}");
                 let own = format!("{}/", own_disk(self.nodes[n].number));
@@ -183,8 +183,8 @@ impl World {
                 };
                 NodeEvent::HomeAnswered { object, result }
             }
-            Work::Moved { moved } => NodeEvent::TransferMoved { moved },
-            Work::Fetch { target, object, source, known, size_bytes, began } => {
+            NodeWork::Moved { moved } => NodeEvent::TransferMoved { moved },
+            NodeWork::Fetch { target, object, source, known, size_bytes, began } => {
                 let result = match source {
                     _ if self.fault(self.o.transfer_fails) => {
                         let kinds = [
@@ -237,12 +237,12 @@ impl World {
                 }
                 NodeEvent::TransferEnded { target, source, result }
             }
-            Work::Withdraw { id } => return self.withdraw(n, id),
-            Work::Held { id } => return self.end_program(n, id, true),
-            Work::Word { event, .. } => self.nodes[n].take_word(event),
-            Work::Scratch { id } => return self.write_scratch(n, id),
-            Work::Program { id } => return self.end_program(n, id, false),
-            Work::Store { id, output, cache_bytes, .. } => {
+            NodeWork::Withdraw { id } => return self.withdraw(n, id),
+            NodeWork::Held { id } => return self.end_program(n, id, true),
+            NodeWork::Word { event, .. } => self.nodes[n].take_word(event),
+            NodeWork::Scratch { id } => return self.write_scratch(n, id),
+            NodeWork::Program { id } => return self.end_program(n, id, false),
+            NodeWork::Store { id, output, cache_bytes, .. } => {
                 let (_, digest) = self.witness_of(n, id).outputs[output as usize];
                 let size_bytes = self.output_bytes(digest);
                 let has_space = cache_bytes.is_none() || self.has_space(n, size_bytes);
@@ -260,7 +260,7 @@ impl World {
                 }
                 event
             }
-            Work::Land { id, output, object, cached } => {
+            NodeWork::Land { id, output, object, cached } => {
                 let (location, digest) = self.witness_of(n, id).outputs[output as usize].clone();
                 assert!(!CatalogLocation::of(&location).stays(), "{location} goes home");
                 let held = self.nodes[n].stored(object).map(|s| s.digest);
@@ -275,7 +275,7 @@ impl World {
                     // Right before the name would appear: wait until the dispatcher has confirmed that the
                     // attempt is still wanted.
                     let epoch = node.epoch;
-                    let work = Work::Land { id, output, object, cached };
+                    let work = NodeWork::Land { id, output, object, cached };
                     return self.after(S / 5, Ev::Done { n, epoch, work });
                 }
                 let result = if !is_there {
@@ -323,7 +323,7 @@ impl World {
             return self.feed(n, event);
         }
         let (epoch, takes) = (self.nodes[n].epoch, self.lasts(20 * MS));
-        self.after(takes, Ev::Done { n, epoch, work: Work::Word { digest, event } });
+        self.after(takes, Ev::Done { n, epoch, work: NodeWork::Word { digest, event } });
     }
 
     pub(super) fn output_bytes(&self, digest: Digest) -> u64 {
@@ -377,7 +377,7 @@ impl World {
         context.had_no_room = bytes > free_bytes;
         if context.had_no_room {
             let (epoch, takes) = (node.epoch, self.lasts(10 * MS));
-            self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
+            self.after(takes, Ev::Done { n, epoch, work: NodeWork::Program { id } });
         }
     }
 
@@ -387,7 +387,7 @@ impl World {
         }
         if self.waits_for_additions(n, id) {
             let epoch = self.nodes[n].epoch;
-            return self.after(S / 2, Ev::Done { n, epoch, work: Work::Program { id } });
+            return self.after(S / 2, Ev::Done { n, epoch, work: NodeWork::Program { id } });
         }
         let context = self.nodes[n].contexts.get_mut(&id).expect("seen above");
         context.runs = false;
@@ -404,7 +404,7 @@ impl World {
         match self.nodes[n].session.judge(id, ended, was_held, false) {
             Verdict::Hold => {
                 let epoch = self.nodes[n].epoch;
-                return self.after(SIGNAL_PATIENCE_NS, Ev::Done { n, epoch, work: Work::Held { id } });
+                return self.after(SIGNAL_PATIENCE_NS, Ev::Done { n, epoch, work: NodeWork::Held { id } });
             }
             Verdict::RunAgain => {
                 self.nodes[n].contexts.get_mut(&id).expect("seen above").runs = true;

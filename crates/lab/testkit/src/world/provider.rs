@@ -4,7 +4,7 @@
 
 use super::{S, World};
 use crate::happening::{Ev, Fault};
-use crate::node::Node;
+use crate::node::WorldNode;
 use crate::process::Process;
 use eyas_terms::needs::{PARTS, Size};
 use eyas_terms::*;
@@ -38,7 +38,7 @@ impl World {
     }
 
     pub(super) fn provided_size(&self, n: usize) -> Size {
-        let Node { config, memory_bytes, .. } = &self.nodes[n];
+        let WorldNode { config, memory_bytes, .. } = &self.nodes[n];
         Size::of_node(config.slots, *memory_bytes, &config.equipment)
     }
 

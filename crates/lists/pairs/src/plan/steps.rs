@@ -15,14 +15,14 @@ const MIDDLE_PART: u64 = 32;
 const PART_NS_MIN: u64 = 20_000_000_000;
 
 /// For each item of a set: whether an opening reads it already, and how many of the blocks read it.
-struct Taken {
+struct TakenItems {
     is_taken: Vec<bool>,
     /// Before item `i`, the blocks read so many items in total.
     reads: Vec<u64>,
 }
 
-impl Taken {
-    fn new(n_items: u32, sides: impl Iterator<Item = (u32, u32)>) -> Taken {
+impl TakenItems {
+    fn new(n_items: u32, sides: impl Iterator<Item = (u32, u32)>) -> TakenItems {
         let mut changes = vec![0i64; n_items as usize + 1];
         for (first, end) in sides.filter(|(first, end)| first < end) {
             changes[first as usize] += 1;
@@ -35,7 +35,7 @@ impl Taken {
             sum += n_readers as u64;
             reads.push(sum);
         }
-        Taken { is_taken: vec![false; n_items as usize], reads }
+        TakenItems { is_taken: vec![false; n_items as usize], reads }
     }
 
     /// A part of `side` that no opening reads yet: at most as large as the part that each of the blocks gets of the items that
@@ -77,12 +77,12 @@ pub(super) fn openings(sizes: &Sizes, blocks: &[Rect], firsts: &BTreeSet<usize>)
     };
     let (mut a, mut b) = match shape {
         Shape::Two => (
-            Taken::new(whole.rows.1, of_firsts().map(|block| block.rows)),
-            Taken::new(whole.columns.1, of_firsts().map(|block| block.columns)),
+            TakenItems::new(whole.rows.1, of_firsts().map(|block| block.rows)),
+            TakenItems::new(whole.columns.1, of_firsts().map(|block| block.columns)),
         ),
         Shape::Own | Shape::Half => {
             let sides = of_firsts().map(|block| block.rows).chain(of_firsts().map(columns));
-            (Taken::new(whole.rows.1, sides), Taken::new(0, std::iter::empty()))
+            (TakenItems::new(whole.rows.1, sides), TakenItems::new(0, std::iter::empty()))
         }
     };
     let mut found = BTreeMap::new();

@@ -5,10 +5,10 @@
 //! so is the depth of names that stand for names ([`NESTED_MAX`]).
 
 use super::format::format;
-use super::parse::{Expr, Item, Loop, Node};
+use super::parse::{Expr, Item, JxNode, Loop};
 use super::{Object, Value};
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::pattern::{Pattern, Work};
+use crate::pattern::{Pattern, PatternWork};
 use crate::words;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -41,7 +41,7 @@ pub(crate) struct Evaluator<'a> {
     n_bytes: Cell<u64>,
     /// The patterns that `like` has compiled.
     patterns: RefCell<FxHashMap<Rc<str>, Rc<Pattern>>>,
-    work: Work,
+    work: PatternWork,
 }
 
 /// The names bound by comprehensions, the innermost last.
@@ -56,9 +56,9 @@ impl<'a> Evaluator<'a> {
         dir: Option<&'a Path>,
     ) -> Evaluator<'a> {
         let mut defined = FxHashMap::default();
-        if let Some(Expr { node: Node::Object(pairs), .. }) = find(root, "define") {
+        if let Some(Expr { node: JxNode::Object(pairs), .. }) = find(root, "define") {
             for (key, value) in pairs {
-                if let Node::Value(Value::Text(name)) = &key.node {
+                if let JxNode::Value(Value::Text(name)) = &key.node {
                     defined.insert(name.clone(), value);
                 }
             }
@@ -72,7 +72,7 @@ impl<'a> Evaluator<'a> {
             n_values: Cell::new(0),
             n_bytes: Cell::new(0),
             patterns: RefCell::default(),
-            work: Work::default(),
+            work: PatternWork::default(),
         }
     }
 
@@ -111,10 +111,10 @@ impl<'a> Evaluator<'a> {
         let line = expr.line;
         self.count(1, 0, line)?;
         match &expr.node {
-            Node::Value(value) => Ok(value.clone()),
-            Node::Name(name) => self.named(name, bound),
-            Node::List(items) => Ok(Value::List(Rc::new(self.items(items, bound)?))),
-            Node::Object(pairs) => {
+            JxNode::Value(value) => Ok(value.clone()),
+            JxNode::Name(name) => self.named(name, bound),
+            JxNode::List(items) => Ok(Value::List(Rc::new(self.items(items, bound)?))),
+            JxNode::Object(pairs) => {
                 let mut out = Vec::with_capacity(pairs.len());
                 for (key, value) in pairs {
                     let Value::Text(key) = self.value(key, bound)? else {
@@ -124,7 +124,7 @@ impl<'a> Evaluator<'a> {
                 }
                 Ok(Value::Object(Rc::new(Object { line, pairs: out })))
             }
-            Node::Unary(sign, operand) => match (*sign, self.value(operand, bound)?) {
+            JxNode::Unary(sign, operand) => match (*sign, self.value(operand, bound)?) {
                 ("not", Value::Bool(b)) => Ok(Value::Bool(!b)),
                 ("-", Value::Int(n)) => Ok(Value::Int(n.wrapping_neg())),
                 ("-", Value::Float(x)) => Ok(Value::Float(-x)),
@@ -133,7 +133,7 @@ impl<'a> Evaluator<'a> {
                     Err(Error::broken(format!("`{sign}` cannot be applied to {}", value.kind())))
                 }
             },
-            Node::Binary(sign, left, right) => {
+            JxNode::Binary(sign, left, right) => {
                 let left = self.value(left, bound)?;
                 // If the left side decides alone, the right side is not evaluated.
                 match (*sign, &left) {
@@ -143,7 +143,7 @@ impl<'a> Evaluator<'a> {
                 let right = self.value(right, bound)?;
                 self.combined(sign, left, right, line)
             }
-            Node::Index(list, index) => {
+            JxNode::Index(list, index) => {
                 let (list, index) = (self.value(list, bound)?, self.value(index, bound)?);
                 match (&list, &index) {
                     (Value::List(list), Value::Int(n)) => {
@@ -161,7 +161,7 @@ impl<'a> Evaluator<'a> {
                     _ => Err(Error::broken(format!("{} has no {}", list.kind(), index.kind()))),
                 }
             }
-            Node::Slice(list, low, high) => {
+            JxNode::Slice(list, low, high) => {
                 let Value::List(list) = self.value(list, bound)? else {
                     return Err(Error::broken("only of a list a part can be taken"));
                 };
@@ -177,7 +177,7 @@ impl<'a> Evaluator<'a> {
                 self.count(high.saturating_sub(low) as u64, 0, line)?;
                 Ok(Value::List(Rc::new(list.get(low..high).unwrap_or_default().to_vec())))
             }
-            Node::Call(name, arguments) => {
+            JxNode::Call(name, arguments) => {
                 let arguments = self.items(arguments, bound)?;
                 self.call(name, &arguments, bound, line)
             }
@@ -467,8 +467,8 @@ impl<'a> Evaluator<'a> {
 }
 
 fn find<'e>(root: &'e Expr, key: &str) -> Option<&'e Expr> {
-    let Node::Object(pairs) = &root.node else { return None };
-    let is_it = |name: &Expr| matches!(&name.node, Node::Value(Value::Text(text)) if &**text == key);
+    let JxNode::Object(pairs) = &root.node else { return None };
+    let is_it = |name: &Expr| matches!(&name.node, JxNode::Value(Value::Text(text)) if &**text == key);
     pairs.iter().rev().find(|(name, _)| is_it(name)).map(|(_, value)| value)
 }
 

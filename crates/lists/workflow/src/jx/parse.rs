@@ -16,11 +16,11 @@ const CHAIN_MAX: u32 = 200;
 #[derive(Debug)]
 pub(crate) struct Expr {
     pub(super) line: u32,
-    pub(super) node: Node,
+    pub(super) node: JxNode,
 }
 
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum JxNode {
     Value(Value),
     Name(Rc<str>),
     List(Vec<Item>),
@@ -253,7 +253,7 @@ fn parse_level(s: &mut Scanner, depth: u32, level: usize) -> Result<Expr> {
         let line = s.token_line;
         s.advance()?;
         let operand = parse_nested(s, depth, level)?;
-        return Ok(Expr { line, node: Node::Unary("not", Box::new(operand)) });
+        return Ok(Expr { line, node: JxNode::Unary("not", Box::new(operand)) });
     }
     let mut left = parse_level(s, depth, level + 1)?;
     let mut n_chained = 0;
@@ -264,7 +264,7 @@ fn parse_level(s: &mut Scanner, depth: u32, level: usize) -> Result<Expr> {
         let line = s.token_line;
         s.advance()?;
         let right = parse_level(s, depth, level + 1)?;
-        left = Expr { line, node: Node::Binary(sign, Box::new(left), Box::new(right)) };
+        left = Expr { line, node: JxNode::Binary(sign, Box::new(left), Box::new(right)) };
     }
     Ok(left)
 }
@@ -293,7 +293,7 @@ fn parse_unary(s: &mut Scanner, depth: u32) -> Result<Expr> {
         let line = s.token_line;
         s.advance()?;
         let operand = parse_nested(s, depth, LEVELS.len())?;
-        return Ok(Expr { line, node: Node::Unary(sign, Box::new(operand)) });
+        return Ok(Expr { line, node: JxNode::Unary(sign, Box::new(operand)) });
     }
     let mut expr = parse_atom(s, depth)?;
     let mut n_chained = 0;
@@ -311,8 +311,8 @@ fn parse_unary(s: &mut Scanner, depth: u32) -> Result<Expr> {
                 };
                 let low = bound(s)?;
                 let node = match (skips(s, ":")?, low) {
-                    (true, low) => Node::Slice(Box::new(expr), low, bound(s)?),
-                    (false, Some(index)) => Node::Index(Box::new(expr), index),
+                    (true, low) => JxNode::Slice(Box::new(expr), low, bound(s)?),
+                    (false, Some(index)) => JxNode::Index(Box::new(expr), index),
                     (false, None) => return Err(unexpected(s, "an index")),
                 };
                 expect(s, "]")?;
@@ -324,7 +324,7 @@ fn parse_unary(s: &mut Scanner, depth: u32) -> Result<Expr> {
                 expect(s, "(")?;
                 let mut arguments = vec![Item { expr, loops: vec![] }];
                 arguments.extend(parse_items(s, ")", depth)?);
-                Expr { line, node: Node::Call(name, arguments) }
+                Expr { line, node: JxNode::Call(name, arguments) }
             }
             _ => return Ok(expr),
         };
@@ -337,17 +337,17 @@ fn parse_atom(s: &mut Scanner, depth: u32) -> Result<Expr> {
         return Err(unexpected(s, "a value"));
     }
     let node = match s.take()? {
-        Token::Value(value) => Node::Value(value),
+        Token::Value(value) => JxNode::Value(value),
         Token::Name(name) => match skips(s, "(")? {
-            true => Node::Call(name, parse_items(s, ")", depth)?),
-            false => Node::Name(name),
+            true => JxNode::Call(name, parse_items(s, ")", depth)?),
+            false => JxNode::Name(name),
         },
         Token::Sign("(") => {
             let inner = parse_or(s, depth + 1)?;
             expect(s, ")")?;
             return Ok(inner);
         }
-        Token::Sign("[") => Node::List(parse_items(s, "]", depth)?),
+        Token::Sign("[") => JxNode::List(parse_items(s, "]", depth)?),
         _ => {
             let mut pairs = vec![];
             while !skips(s, "}")? {
@@ -358,7 +358,7 @@ fn parse_atom(s: &mut Scanner, depth: u32) -> Result<Expr> {
                     expect(s, ",")?;
                 }
             }
-            Node::Object(pairs)
+            JxNode::Object(pairs)
         }
     };
     Ok(Expr { line, node })

@@ -4,7 +4,7 @@ use super::{GAP_X, LAYER_GAP, LINE_H, MARGIN, SWEEPS};
 use crate::stages::Stages;
 
 /// A place in a layer: a stage, or an edge on its way to a deeper layer.
-pub(super) struct Place {
+pub(super) struct LayerPlace {
     pub stage: Option<usize>,
     pub width: f64,
     pub height: f64,
@@ -15,7 +15,7 @@ pub(super) struct Place {
 /// Stages and edges have their places.
 pub(super) struct Layout {
     /// The stages in their order, then what edges pass.
-    pub places: Vec<Place>,
+    pub places: Vec<LayerPlace>,
     /// By edge: the places that it goes through, from its first stage to its last.
     pub ways: Vec<Vec<usize>>,
     /// By place.
@@ -34,7 +34,7 @@ impl Layout {
         layers.resize(stages.stages.iter().map(|s| s.layer + 1).max().unwrap_or(0), vec![]);
         for (n, (stage, (width, height))) in stages.stages.iter().zip(sizes).enumerate() {
             layers[stage.layer].push(n);
-            places.push(Place { stage: Some(n), width: *width, height: *height, x: 0.0 });
+            places.push(LayerPlace { stage: Some(n), width: *width, height: *height, x: 0.0 });
         }
         let ways = find_ways(stages, &mut places, &mut layers);
         arrange(&mut layers, &ways, places.len());
@@ -88,7 +88,7 @@ impl Layout {
 }
 
 /// The places that each edge goes through: one in every layer that it passes.
-fn find_ways(stages: &Stages, places: &mut Vec<Place>, layers: &mut [Vec<usize>]) -> Vec<Vec<usize>> {
+fn find_ways(stages: &Stages, places: &mut Vec<LayerPlace>, layers: &mut [Vec<usize>]) -> Vec<Vec<usize>> {
     let mut ways = vec![];
     for edge in &stages.edges {
         let (from, to) = (&stages.stages[edge.from], &stages.stages[edge.to]);
@@ -96,7 +96,7 @@ fn find_ways(stages: &Stages, places: &mut Vec<Place>, layers: &mut [Vec<usize>]
         for layer in layers.iter_mut().take(to.layer).skip(from.layer + 1) {
             layer.push(places.len());
             way.push(places.len());
-            places.push(Place { stage: None, width: 12.0, height: 0.0, x: 0.0 });
+            places.push(LayerPlace { stage: None, width: 12.0, height: 0.0, x: 0.0 });
         }
         way.push(edge.to);
         ways.push(way);
@@ -137,8 +137,8 @@ fn arrange(layers: &mut [Vec<usize>], ways: &[Vec<usize>], n_places: usize) {
 }
 
 /// Sets the middle of every place; each layer is centred. Returns the width of the drawing.
-fn spread(layers: &[Vec<usize>], places: &mut [Place]) -> f64 {
-    let width_of = |layer: &Vec<usize>, places: &[Place]| {
+fn spread(layers: &[Vec<usize>], places: &mut [LayerPlace]) -> f64 {
+    let width_of = |layer: &Vec<usize>, places: &[LayerPlace]| {
         layer.iter().map(|p| places[*p].width + GAP_X).sum::<f64>() - GAP_X
     };
     let widest = layers.iter().map(|layer| width_of(layer, places)).fold(260.0, f64::max);

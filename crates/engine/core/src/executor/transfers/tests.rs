@@ -9,7 +9,7 @@ const N_OBJECTS: u64 = 8;
 /// attempt that asked for it first. Also how many transfers wait only because their inputs come in turn.
 fn begun_by_definition(executor: &Executor) -> (Vec<(Target, Source)>, usize) {
     let config = &executor.config;
-    let mut queued: Vec<(Place, Target)> =
+    let mut queued: Vec<(QueuePlace, Target)> =
         executor.transfers.iter().filter_map(|(target, t)| Some((t.place?, *target))).collect();
     queued.sort_unstable();
     let under_way = || executor.transfers.iter().filter(|(_, t)| t.active.is_some());

@@ -203,7 +203,7 @@ impl Affinity {
         if n > self.config.readers_max {
             if arrived {
                 let single = |class: &u32| self.tasks.single(*class, object);
-                found.extend(self.tasks.class_order.iter().filter_map(single).map(Found::Full));
+                found.extend(self.tasks.class_order.iter().filter_map(single).map(FoundReader::Full));
             }
         } else {
             let seated = self.executor_at(seat);
@@ -213,7 +213,7 @@ impl Affinity {
                     && !holds(catalog, seat, other)
                 {
                     if walk != Walk::Landed && (none_coming || !seated.coming.contains_key(&other)) {
-                        found.push(Found::Near(reader.class, other, n_tasks));
+                        found.push(FoundReader::Near(reader.class, other, n_tasks));
                     }
                     continue;
                 }
@@ -237,17 +237,19 @@ impl Affinity {
                 }
                 match (n_lacking, lack) {
                     (1, Some(lack)) if walk != Walk::Landed => {
-                        found.push(Found::Near(bundle.class, lack, bundle.n_tasks))
+                        found.push(FoundReader::Near(bundle.class, lack, bundle.n_tasks))
                     }
-                    (0, _) if all_held => found.push(Found::Full(id)),
+                    (0, _) if all_held => found.push(FoundReader::Full(id)),
                     _ => {}
                 }
             }
         }
         for f in &found {
             match *f {
-                Found::Full(bundle) => self.push_full(seat, bundle),
-                Found::Near(class, object, n_tasks) => self.add_near(catalog, seat, class, object, n_tasks),
+                FoundReader::Full(bundle) => self.push_full(seat, bundle),
+                FoundReader::Near(class, object, n_tasks) => {
+                    self.add_near(catalog, seat, class, object, n_tasks)
+                }
             }
         }
         self.scratch = found;

@@ -233,7 +233,7 @@ pub struct Affinity {
     /// The routes of the inputs of the task in the last decision.
     plan: Plan,
     /// Buffers that are kept so that their memory is used again.
-    scratch: Vec<Found>,
+    scratch: Vec<FoundReader>,
     seats: Vec<Seat>,
 }
 
@@ -347,7 +347,7 @@ struct Plan {
 }
 
 /// What a walk through an object's readers has found.
-enum Found {
+enum FoundReader {
     Full(u32),
     Near(u32, ObjectId, u32),
 }

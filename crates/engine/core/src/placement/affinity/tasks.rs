@@ -25,7 +25,7 @@ use std::hash::Hasher;
 pub(super) const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
-struct Node {
+struct TaskNode {
     task: TaskId,
     /// The time when the task entered, in milliseconds of a clock that wraps.
     entered_ms: u32,
@@ -55,7 +55,7 @@ pub(super) struct Edge {
 /// A bundle, in the list of readers of one of its inputs. What walks need of a bundle of two inputs is
 /// repeated here, because walks go through hundreds of readers and bundles lie all over the memory.
 #[derive(Clone, Copy)]
-pub(super) struct Reader {
+pub(super) struct BundleReader {
     /// [`NIL`]: a gap.
     pub bundle: u32,
     pub class: u32,
@@ -65,8 +65,8 @@ pub(super) struct Reader {
     n_tasks: u32,
 }
 
-impl Reader {
-    const GAP: Reader = Reader { bundle: NIL, class: NIL, other: NIL, n_tasks: 0 };
+impl BundleReader {
+    const GAP: BundleReader = BundleReader { bundle: NIL, class: NIL, other: NIL, n_tasks: 0 };
 
     /// The bundle's other input and its number of tasks, if the bundle has two inputs.
     #[inline]
@@ -79,7 +79,7 @@ impl Reader {
 /// that are close in one list are likely to be close in other lists, too.
 #[derive(Default)]
 struct Readers {
-    list: Vec<Reader>,
+    list: Vec<BundleReader>,
     n_gaps: u32,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Class {
 
 #[derive(Default)]
 pub(super) struct Tasks {
-    nodes: Vec<Node>,
+    nodes: Vec<TaskNode>,
     free_nodes: Vec<u32>,
     bundles: Vec<Bundle>,
     free_bundles: Vec<u32>,
@@ -208,7 +208,7 @@ impl Tasks {
 
     /// The bundles that read `object`, with gaps.
     #[inline]
-    pub fn readers(&self, object: ObjectId) -> &[Reader] {
+    pub fn readers(&self, object: ObjectId) -> &[BundleReader] {
         self.readers.get(&object).map_or(&[], |r| &r.list)
     }
 
@@ -236,7 +236,7 @@ impl Tasks {
     }
 
     /// The same with each bundle's entry in the list.
-    pub fn readers_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = Reader> + '_ {
+    pub fn readers_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = BundleReader> + '_ {
         let readers = self.readers(object);
         let (mut up, mut down) = (start, start);
         let places = std::iter::from_fn(move || {
@@ -319,7 +319,7 @@ impl Tasks {
             before = self.nodes[before as usize].prev;
             after = self.nodes[after as usize].next;
         };
-        let node = Node { task: task_id, entered_ms, next, prev, bundle };
+        let node = TaskNode { task: task_id, entered_ms, next, prev, bundle };
         let at = match self.free_nodes.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -375,7 +375,7 @@ impl Tasks {
                 // Most objects have one reader.
                 readers.list.reserve_exact(1);
             }
-            readers.list.push(Reader { bundle, class, other, n_tasks: 0 });
+            readers.list.push(BundleReader { bundle, class, other, n_tasks: 0 });
         }
         if inputs.is_empty() {
             self.classes[class as usize].free = bundle;
@@ -395,7 +395,7 @@ impl Tasks {
         let Some((class, at)) = self.find(key) else { return false };
         self.classes[class as usize].order.remove(&key.task);
         self.n_tasks -= 1;
-        let Node { next, prev, bundle, .. } = self.nodes[at as usize];
+        let TaskNode { next, prev, bundle, .. } = self.nodes[at as usize];
         self.free_nodes.push(at);
         self.count(bundle, -1, fact);
         let g = &mut self.bundles[bundle as usize];
@@ -426,7 +426,7 @@ impl Tasks {
         for edge in first_edge..first_edge + n_inputs {
             let Edge { object, reader_index } = self.edges[edge as usize];
             let readers = self.readers.get_mut(&object).expect("this bundle reads it");
-            readers.list[reader_index as usize] = Reader::GAP;
+            readers.list[reader_index as usize] = BundleReader::GAP;
             readers.n_gaps += 1;
             if readers.n_gaps as usize == readers.list.len() {
                 self.readers.remove(&object);
@@ -495,8 +495,8 @@ impl Tasks {
     pub fn heap_bytes(&self) -> usize {
         let orders: usize = self.classes.iter().map(|c| c.order.len() * 20).sum();
         let ranks: usize = self.classes.iter().map(|c| c.single.heap_bytes() + c.multi.heap_bytes()).sum();
-        let lists: usize = self.readers.values().map(|r| r.list.capacity() * size_of::<Reader>()).sum();
-        self.nodes.capacity() * size_of::<Node>()
+        let lists: usize = self.readers.values().map(|r| r.list.capacity() * size_of::<BundleReader>()).sum();
+        self.nodes.capacity() * size_of::<TaskNode>()
             + (self.free_nodes.capacity() + self.free_bundles.capacity()) * 4
             + self.bundles.capacity() * size_of::<Bundle>()
             + self.by_content.allocation_size()

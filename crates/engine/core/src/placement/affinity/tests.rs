@@ -21,7 +21,7 @@ const NODE_READS_ONE: NodeReads = NodeReads { n: 1, n_alike: 1.0 };
 
 /// A task that was given to an executor.
 #[derive(Clone, Debug)]
-struct Given {
+struct GivenTask {
     executor: u32,
     task: ReadyTask,
 }
@@ -36,7 +36,7 @@ struct World {
     slots: BTreeMap<u32, u32>,
     memory: BTreeMap<u32, u64>,
     ahead: u32,
-    given: BTreeMap<TaskId, Given>,
+    given: BTreeMap<TaskId, GivenTask>,
     n_tasks: u64,
     /// Objects that were reported as read in place.
     never_cached: BTreeSet<ObjectId>,
@@ -193,7 +193,7 @@ impl World {
             );
         }
         let Rule::Affinity(reason) = pick.rule else { panic!("another policy's rule") };
-        self.given.insert(pick.key.task, Given { executor: executor.0, task });
+        self.given.insert(pick.key.task, GivenTask { executor: executor.0, task });
         self.update_room(executor.0);
         Ok(Decision { executor: executor.0, task: pick.key.task.0, reason, moves })
     }

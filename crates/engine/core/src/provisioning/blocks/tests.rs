@@ -90,8 +90,13 @@ impl World {
         let sizes = vec![Size { cpu_parts: u64::from(self.slots) * 1000, ..Size::default() }; nodes.len()];
         let mut predicted = Predicted::default();
         predicted.add_queued(self.n_ready, None, self.blocks.provisioner().config().slots_per_node.into());
-        let seen =
-            Seen { n_ready: self.n_ready, n_running: 0, predicted: &predicted, nodes: &nodes, sizes: &sizes };
+        let seen = SeenDemand {
+            n_ready: self.n_ready,
+            n_running: 0,
+            predicted: &predicted,
+            nodes: &nodes,
+            sizes: &sizes,
+        };
         let mut out = vec![];
         if let Err(gave_up) = self.blocks.look(self.now, &seen, &mut out) {
             self.gave_up.get_or_insert(gave_up);
@@ -922,7 +927,7 @@ fn a_node_of_an_earlier_provider_says_nothing_of_the_equipment_of_further_ones()
 fn a_command_that_hangs_is_said_to_be_slow() {
     let mut w = World::new(batch(), 1, 1);
     let predicted = Predicted::default();
-    let seen = Seen { n_ready: 1, n_running: 0, predicted: &predicted, nodes: &[], sizes: &[] };
+    let seen = SeenDemand { n_ready: 1, n_running: 0, predicted: &predicted, nodes: &[], sizes: &[] };
     let mut out = vec![];
     w.blocks.look(w.now, &seen, &mut out).unwrap();
     assert_eq!(out, [List]);

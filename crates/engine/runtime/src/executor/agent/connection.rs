@@ -4,7 +4,7 @@
 //! The messages and their order are the session's ([`ExecutorSession`]).
 
 use super::input::{Input, Inputs};
-use super::node::Node;
+use super::node::NodeState;
 use super::{ExecutorError, LastTry, NetError, Writer, net};
 use crate::clock;
 use eyas_core::event::NodeMessage;
@@ -147,7 +147,7 @@ impl Connection {
     /// There is a connection: greets the dispatcher, and listens to it on a task of its own.
     pub(super) fn on_connected(
         &mut self,
-        mut reader: net::Reader,
+        mut reader: net::FrameReader,
         writer: Writer,
         session: &mut ExecutorSession,
     ) {
@@ -177,7 +177,7 @@ impl Connection {
     pub(super) fn on_welcome(
         &mut self,
         welcome: Welcome,
-        node: &mut Node,
+        node: &mut NodeState,
     ) -> Result<Option<Vec<NodeMessage>>, ExecutorError> {
         let welcomed = node.session.welcome(welcome, &self.about);
         let (executor, now, settings, again) = match welcomed {

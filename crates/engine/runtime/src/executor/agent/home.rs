@@ -407,7 +407,7 @@ impl Home {
         let source = Source::Home;
         let stops = self.halt.child();
         self.reads.insert(target, stops.clone());
-        if Made::of(&location).is_some() {
+        if MadeLocation::of(&location).is_some() {
             let done = move |result| send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
             let asks_home = packed.is_none() && !asked_of(&location).0.starts_with(RUN_FILE);
             let of = location.clone();
@@ -537,7 +537,7 @@ impl Home {
 
 /// The file of which home is asked: what is made on this node has the version of the packed file.
 fn asked_of(location: &str) -> (&str, bool) {
-    match Made::of(location) {
+    match MadeLocation::of(location) {
         Some(made) => (made.packed, true),
         None => (location, false),
     }

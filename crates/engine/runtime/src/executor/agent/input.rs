@@ -38,7 +38,7 @@ pub enum Input {
     },
     /// There is a connection. The dispatcher has not been greeted on it yet.
     Connected {
-        reader: net::Reader,
+        reader: net::FrameReader,
         writer: Writer,
     },
     NotConnected {

@@ -8,7 +8,7 @@ use crate::executor::home_io::times_of_private;
 use eyas_core::event::Staged;
 use eyas_session::executor::Book;
 use eyas_terms::array::{CONTAINER_NAME, Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
-use eyas_terms::location::{Made, PACKED_NAME, is_made_tree};
+use eyas_terms::location::{MadeLocation, PACKED_NAME, is_made_tree};
 use eyas_terms::{RunId, is_directory};
 use eyas_text::Shell;
 use eyas_wire::message::Settings;
@@ -80,7 +80,7 @@ impl Launch<'_> {
         let is_unpacked = is_made_tree(location);
         Some(runner::Container {
             image: runner::ByteString::from(self.source(i as u32, location, &self.staged[i]).as_path()),
-            name: bytes(Made::of(location).map_or(location, |made| made.packed)),
+            name: bytes(MadeLocation::of(location).map_or(location, |made| made.packed)),
             is_unpacked,
             kind: match self.container_command {
                 Some(words) => runner::ContainerKind::Command(words.iter().map(|word| bytes(word)).collect()),
@@ -190,7 +190,7 @@ impl Launch<'_> {
 
 /// Whether the program of a task does not get this input, of which only the next one is made.
 fn is_only_packed(name: &str, location: &str, next: &str) -> bool {
-    name.starts_with(PACKED_NAME) && Made::of(next).is_some_and(|made| made.packed == location)
+    name.starts_with(PACKED_NAME) && MadeLocation::of(next).is_some_and(|made| made.packed == location)
 }
 
 fn find_program(command: &Command<String>, usual: Option<Shell>) -> Option<runner::Program> {

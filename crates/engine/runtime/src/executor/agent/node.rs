@@ -8,15 +8,15 @@ use eyas_session::executor::{AttemptId, Book, ExecutorSession};
 use eyas_terms::{Failure, Timestamp};
 
 /// See the module.
-pub(super) struct Node {
+pub(super) struct NodeState {
     pub(super) session: ExecutorSession,
     pub(super) clock: DispatchersClock,
 }
 
-impl Node {
-    pub(super) fn new(config: ExecutorConfig) -> Result<Node, ExecutorError> {
+impl NodeState {
+    pub(super) fn new(config: ExecutorConfig) -> Result<NodeState, ExecutorError> {
         let session = ExecutorSession::new(config).map_err(|e| ExecutorError::Config(e.to_string()))?;
-        Ok(Node { session, clock: DispatchersClock::default() })
+        Ok(NodeState { session, clock: DispatchersClock::default() })
     }
 
     pub(super) fn book(&self) -> &Book {

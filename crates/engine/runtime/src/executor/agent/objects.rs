@@ -4,7 +4,7 @@
 
 use super::directory::{Directory, dir_error};
 use super::input::{Input, Inputs, Start, send_event};
-use super::node::Node;
+use super::node::NodeState;
 use super::{AttemptId, ExecutorError, ExecutorOptions, runner};
 use crate::executor::home_io::{keep_output, temporary};
 use crate::executor::made::trees::Trees;
@@ -186,7 +186,7 @@ impl Objects {
     // ------------------------------------------------------------ damage
 
     /// The cached bytes of `object` are not those that were stored, so no attempt gets them any more.
-    pub(super) fn drop_damaged(&self, object: ObjectId, node: &mut Node) {
+    pub(super) fn drop_damaged(&self, object: ObjectId, node: &mut NodeState) {
         eyas_text::say!(
             "eyas: the cached copy of {location} was changed; it is dropped, the next task fetches it again",
             location = shown(node.book().location(object))
@@ -195,7 +195,7 @@ impl Objects {
     }
 
     /// As [`Self::drop_damaged`], for all objects that have these bytes.
-    pub(super) fn drop_all_damaged(&self, digest: Digest, node: &mut Node) {
+    pub(super) fn drop_all_damaged(&self, digest: Digest, node: &mut NodeState) {
         for object in node.book().objects_with(digest) {
             self.drop_damaged(object, node);
         }
@@ -250,7 +250,7 @@ impl Objects {
 
     /// Drops inputs of an attempt that were damaged since they were cached, and ends the attempt if there are such inputs.
     /// That is not the task's fault, so the attempt is repeated. `true`: the attempt has ended.
-    pub(super) fn refuse_damaged(&self, id: AttemptId, staged: &[Staged], node: &mut Node) -> bool {
+    pub(super) fn refuse_damaged(&self, id: AttemptId, staged: &[Staged], node: &mut NodeState) -> bool {
         let mut damaged = vec![];
         let mut unseen = None;
         for staged in staged {

@@ -3,7 +3,7 @@
 //! Each stream has a thread of its own; the end of each object comes back as an event.
 
 use super::input::{Input, Inputs};
-use super::node::Node;
+use super::node::NodeState;
 use super::{DataPlane, ExecutorError, ExecutorOptions};
 use crate::address::by_ipv6;
 use crate::clock;
@@ -59,7 +59,7 @@ impl Peers {
         identity: &Identity,
         dir: &Path,
         store: &Store,
-        node: &Node,
+        node: &NodeState,
         inputs: Inputs,
     ) -> Result<Peers, ExecutorError> {
         let listen_error = |source| ExecutorError::Listen { address: options.data_listen.clone(), source };
@@ -183,7 +183,7 @@ impl Peers {
         awaits: bool,
         objects: Vec<(ObjectId, Known)>,
         store: &Store,
-        node: &mut Node,
+        node: &mut NodeState,
     ) {
         let wait = if awaits { AWAIT_MAX } else { Duration::ZERO };
         let Some((address, holder_id)) = self.find_address(peer) else {
@@ -268,7 +268,7 @@ impl Peers {
 
 /// The peer was not asked for `object`, and why.
 pub(super) fn fetch_failed(
-    node: &mut Node,
+    node: &mut NodeState,
     object: ObjectId,
     peer: ExecutorId,
     kind: TransferErrorKind,

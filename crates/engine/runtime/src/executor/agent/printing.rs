@@ -27,7 +27,7 @@ const PRINTED_KEPT: usize = 1024;
 const PART_BYTES: usize = 256 << 10;
 
 /// A program that has ended, and its end, which counts when its output is sent.
-pub(super) type Held = (AttemptId, Box<Exit>);
+pub(super) type HeldEnd = (AttemptId, Box<Exit>);
 
 /// The ends of standard output and of standard error.
 type Streams = Box<(runner::Captured, runner::Captured)>;
@@ -46,7 +46,7 @@ pub(super) struct Printing {
 }
 
 struct Sending {
-    held: Held,
+    held: HeldEnd,
     file: File,
     at: u64,
 }
@@ -137,7 +137,7 @@ impl Printing {
     }
 
     /// A dispatcher is connected again: sends it the outputs that were kept. The answer to the last part may be lost.
-    pub(super) fn was_welcomed(&mut self, session: &mut ExecutorSession) -> Vec<Held> {
+    pub(super) fn was_welcomed(&mut self, session: &mut ExecutorSession) -> Vec<HeldEnd> {
         for printed in self.unheard.drain(..) {
             session.say(FromExecutor::Printed(Box::new(printed)));
         }
@@ -163,7 +163,7 @@ impl Printing {
         key: u64,
         exit: Exit,
         session: &mut ExecutorSession,
-    ) -> Vec<Held> {
+    ) -> Vec<HeldEnd> {
         let held = (id, Box::new(exit));
         let Some(file) = self.files.remove(&key) else { return vec![held] };
         self.sending.push_back(Sending { held, file, at: 0 });
@@ -179,7 +179,7 @@ impl Printing {
         id: AttemptId,
         upto: Option<u64>,
         session: &mut ExecutorSession,
-    ) -> Vec<Held> {
+    ) -> Vec<HeldEnd> {
         match (self.sending.front_mut().filter(|first| first.held.0 == id), upto) {
             (None, _) => vec![],
             (Some(first), Some(upto)) => {
@@ -191,9 +191,10 @@ impl Printing {
     }
 
     /// No more of an output is to be sent. Gives the ends that count now.
-    pub(super) fn let_go(&mut self, id: AttemptId, session: &mut ExecutorSession) -> Vec<Held> {
+    pub(super) fn let_go(&mut self, id: AttemptId, session: &mut ExecutorSession) -> Vec<HeldEnd> {
         let Some(at) = self.sending.iter().position(|sending| sending.held.0 == id) else { return vec![] };
-        let mut ended: Vec<Held> = self.sending.remove(at).map(|sending| sending.held).into_iter().collect();
+        let mut ended: Vec<HeldEnd> =
+            self.sending.remove(at).map(|sending| sending.held).into_iter().collect();
         if at == 0 {
             ended.extend(self.send_part(session));
         }
@@ -201,7 +202,7 @@ impl Printing {
     }
 
     /// Sends the next part of the first output. Gives the ends of those that are sent whole.
-    fn send_part(&mut self, session: &mut ExecutorSession) -> Vec<Held> {
+    fn send_part(&mut self, session: &mut ExecutorSession) -> Vec<HeldEnd> {
         let mut ended = vec![];
         while let Some(first) = self.sending.front() {
             let bytes = first.read_part();

@@ -16,7 +16,7 @@ use eyas_session::executor::Verdict;
 use eyas_session::executor::attempts::SIGNAL_PATIENCE_NS;
 use eyas_terms::array::TaskSpec;
 use eyas_terms::location::is_made_tree;
-use eyas_terms::{Failure, FailureKind, Made, RUN_FILE, Timestamp};
+use eyas_terms::{Failure, FailureKind, MadeLocation, RUN_FILE, Timestamp};
 use eyas_text::shown;
 use eyas_wire::users::Principal;
 use std::time::{Duration, Instant};
@@ -319,7 +319,7 @@ impl Agent {
     }
 
     /// All that is kept of what these programs printed is kept, and their ends count from here on.
-    pub(super) fn end_printed(&mut self, ended: Vec<printing::Held>) {
+    pub(super) fn end_printed(&mut self, ended: Vec<printing::HeldEnd>) {
         for ((task, attempt), exit) in ended {
             self.node.feed(NodeEvent::ProgramEnded { task, attempt, exit: *exit });
         }
@@ -368,7 +368,7 @@ fn why_not_allowed(user: &str, account: &Account, task: &TaskSpec) -> Option<Str
         if let Some(why) = why_not_for_users(text) {
             return Some(why);
         }
-        let text = Made::of(text).map_or(&**text, |made| made.packed);
+        let text = MadeLocation::of(text).map_or(&**text, |made| made.packed);
         let Ok(location) = eyas_storage::Location::parse(text, std::path::Path::new("/")) else { continue };
         if text.starts_with(RUN_FILE) {
             continue;

@@ -26,7 +26,7 @@ use eyas_data::{Halt, Store};
 use eyas_runner::Account;
 use eyas_storage::Homes;
 use eyas_terms::recipe::Recipe;
-use eyas_terms::{Digest, Made};
+use eyas_terms::{Digest, MadeLocation};
 use eyas_text::shown;
 use packed::Packed;
 pub(super) use packed::of_run;
@@ -63,7 +63,8 @@ pub(super) struct Shop<'a> {
 /// Makes an object. An error says in one sentence what cannot be made of what, and why.
 pub(super) fn make(shop: &Shop<'_>, wanted: &Wanted<'_>) -> Result<Fetched, TransferError> {
     let unmakeable = |message| TransferError { kind: TransferErrorKind::Unmakeable, message };
-    let Some((made, recipe)) = Made::of(wanted.location).and_then(|m| Some((m, Recipe::parse(m.recipe)?)))
+    let Some((made, recipe)) =
+        MadeLocation::of(wanted.location).and_then(|m| Some((m, Recipe::parse(m.recipe)?)))
     else {
         return Err(unmakeable(format!("this node does not know how {} is made", shown(wanted.location))));
     };
@@ -138,12 +139,12 @@ fn runs_programs(recipe: &Recipe) -> bool {
 
 /// Why a user's task cannot have the object at this location on a node with `--system-users`, as a sentence; `None` if it can.
 pub(super) fn why_not_for_users(location: &str) -> Option<String> {
-    let recipe = Recipe::parse(Made::of(location)?.recipe)?;
+    let recipe = Recipe::parse(MadeLocation::of(location)?.recipe)?;
     runs_programs(&recipe).then(|| only_for_owner(location))
 }
 
 fn only_for_owner(location: &str) -> String {
-    let packed = Made::of(location).map_or(location, |made| made.packed);
+    let packed = MadeLocation::of(location).map_or(location, |made| made.packed);
     format!(
         "what is made of {} is made by a program with the node's own rights, so on a node with --system-users only tasks of \
          the cluster's owner may have it; unpack it in the task instead",
@@ -151,13 +152,13 @@ fn only_for_owner(location: &str) -> String {
     )
 }
 
-fn changed(made: &Made<'_>) -> TransferError {
+fn changed(made: &MadeLocation<'_>) -> TransferError {
     let message = format!("{} changed since this run first read what is made of it", shown(made.packed));
     TransferError { kind: TransferErrorKind::Changed, message }
 }
 
 /// What cannot be made of what, and why.
-fn sentence(made: &Made<'_>, recipe: &Recipe, why: &str) -> String {
+fn sentence(made: &MadeLocation<'_>, recipe: &Recipe, why: &str) -> String {
     let packed = shown(made.packed);
     match recipe {
         Recipe::Command(words) => {
@@ -272,7 +273,7 @@ fn larger(bytes: u64) -> TransferError {
 /// Makes a tree, or a file by a transform, in the folder `work`.
 fn make_aside(
     shop: &Shop<'_>,
-    made: &Made<'_>,
+    made: &MadeLocation<'_>,
     recipe: &Recipe,
     packed: &mut Packed<'_>,
     work: &Path,

@@ -68,20 +68,20 @@ struct Tree {
 }
 
 /// A folder to make something in. It is removed unless it is kept.
-pub(super) struct Work {
+pub(super) struct TreeFolder {
     pub path: PathBuf,
     number: u64,
     is_kept: bool,
 }
 
-impl Work {
+impl TreeFolder {
     pub fn keep(mut self) -> (PathBuf, u64) {
         self.is_kept = true;
         (self.path.clone(), self.number)
     }
 }
 
-impl Drop for Work {
+impl Drop for TreeFolder {
     fn drop(&mut self) {
         if !self.is_kept {
             remove(&self.path);
@@ -110,7 +110,7 @@ impl Aside {
         for_others: bool,
     ) -> io::Result<Aside> {
         protect(&path, for_others)?;
-        let Seen { size_bytes, stamp } = Seen::of(&path)?;
+        let SeenTree { size_bytes, stamp } = SeenTree::of(&path)?;
         Ok(Aside { path, number, file: None, digest, size_bytes, version, stamp })
     }
 
@@ -197,11 +197,11 @@ impl Trees {
     }
 
     /// A new folder to make something in.
-    pub(super) fn begin(&self) -> io::Result<Work> {
+    pub(super) fn begin(&self) -> io::Result<TreeFolder> {
         let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let path = self.shared.dir.join(number.to_string());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-        Ok(Work { path, number, is_kept: false })
+        Ok(TreeFolder { path, number, is_kept: false })
     }
 
     /// Whether trees are for other system users, see [`Trees::open`].
@@ -314,7 +314,7 @@ impl Trees {
             (made.path.clone(), made.stamp, made.digest)
         };
         let begun = Instant::now();
-        let seen = Seen::of(&path);
+        let seen = SeenTree::of(&path);
         let mut state = self.state();
         let tree = state.trees.get_mut(&number).filter(|tree| !tree.is_gone)?;
         tree.next_look = Some(Instant::now() + begun.elapsed() * LOOKS_PART);
@@ -323,14 +323,14 @@ impl Trees {
 }
 
 /// What a look at a tree shows.
-struct Seen {
+struct SeenTree {
     size_bytes: u64,
     /// A number that changes with names, kinds, sizes, times of files, and where links lead.
     stamp: u64,
 }
 
-impl Seen {
-    fn of(root: &Path) -> io::Result<Seen> {
+impl SeenTree {
+    fn of(root: &Path) -> io::Result<SeenTree> {
         let mut hasher = blake3::Hasher::new();
         let mut size_bytes = 0;
         walk(root, &mut |path, meta| {
@@ -347,7 +347,7 @@ impl Seen {
         })?;
         let bytes = *hasher.finalize().as_bytes();
         let stamp = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-        Ok(Seen { size_bytes, stamp })
+        Ok(SeenTree { size_bytes, stamp })
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use eyas_report::fold::RunRecord;
 use std::collections::BTreeSet;
 
-impl Reader {
+impl TraceReader {
     /// `torn`: the log breaks off in the middle of a line.
     pub(super) fn finish(
         self,

@@ -1,12 +1,12 @@
 //! Programs on a node: each waits for a slot, reads its cached inputs, computes and writes its outputs. The node then brings the
 //! outputs home.
 
-use super::Node;
+use super::SimNode;
 use crate::world::AttemptId;
 use crate::world::hardware::{HOME_SITE, Hardware, LandedOutput, Purpose};
 use crate::world::record::Record;
 use crate::world::time::{Ev, Time};
-use crate::world::work::Work;
+use crate::world::work::ArrivingWork;
 use eyas_core::event::{Exit, NodeEvent};
 use eyas_terms::{Failure, FailureKind, Timestamp};
 use rustc_hash::FxHashMap;
@@ -40,7 +40,7 @@ impl Slots {
     }
 }
 
-impl Node {
+impl SimNode {
     /// The program starts, or waits for a slot.
     pub fn hand_over(
         &mut self,
@@ -48,7 +48,7 @@ impl Node {
         input_bytes: u64,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
-        work: &Work,
+        work: &ArrivingWork,
     ) {
         if self.slots.n_idle > 0 {
             self.slots.n_idle -= 1;
@@ -64,7 +64,7 @@ impl Node {
         input_bytes: u64,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
-        work: &Work,
+        work: &ArrivingWork,
     ) {
         let output_bytes = work.output_sizes(attempt.0).sum();
         self.slots.programs.insert(attempt, Program { started: time.now, output_bytes });
@@ -81,7 +81,7 @@ impl Node {
         input_bytes: u64,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
-        work: &Work,
+        work: &ArrivingWork,
     ) {
         if input_bytes > 0 {
             let purpose = Purpose::Read { node: self.number, attempt };
@@ -92,7 +92,13 @@ impl Node {
     }
 
     /// The program computes, if it has not been ended.
-    pub fn compute(&mut self, attempt: AttemptId, time: &mut Time, hardware: &Hardware<'_>, work: &Work) {
+    pub fn compute(
+        &mut self,
+        attempt: AttemptId,
+        time: &mut Time,
+        hardware: &Hardware<'_>,
+        work: &ArrivingWork,
+    ) {
         if self.slots.has(attempt) {
             let compute_ns = (work.compute_ns(attempt.0) as f64 / self.place.speed) as u64;
             let delay_ns = hardware.machine.task_overhead_ns + compute_ns;
@@ -107,7 +113,7 @@ impl Node {
         attempt: AttemptId,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
-        work: &Work,
+        work: &ArrivingWork,
         record: &mut Record,
     ) -> Option<NodeEvent> {
         let output_bytes = self.slots.programs.get(&attempt)?.output_bytes;
@@ -126,7 +132,7 @@ impl Node {
         attempt: AttemptId,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
-        work: &Work,
+        work: &ArrivingWork,
         record: &mut Record,
     ) -> Option<NodeEvent> {
         let Program { started, .. } = self.slots.programs.remove(&attempt)?;
@@ -148,7 +154,7 @@ impl Node {
         attempt: AttemptId,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
-        work: &Work,
+        work: &ArrivingWork,
     ) -> Option<NodeEvent> {
         let handed = self.slots.handed.iter().position(|(id, _)| *id == attempt);
         if let Some(at) = handed {
@@ -178,7 +184,7 @@ impl Node {
     }
 
     /// The next program that was handed over takes the slot.
-    fn free_slot(&mut self, time: &mut Time, hardware: &mut Hardware<'_>, work: &Work) {
+    fn free_slot(&mut self, time: &mut Time, hardware: &mut Hardware<'_>, work: &ArrivingWork) {
         match self.slots.handed.pop_front() {
             Some((attempt, bytes)) => self.start(attempt, bytes, time, hardware, work),
             None => self.slots.n_idle += 1,

@@ -9,7 +9,7 @@
 //! Not here: mounts that come after the question which there are ([`beginnings`]); files below symbolic links to such a mount.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::{Location, Place};
+use crate::{Location, PartPlace};
 use eyas_folder::place_of_mount;
 use std::ffi::CString;
 use std::fs::{self, Metadata};
@@ -49,7 +49,7 @@ pub(crate) fn beginnings() -> Vec<String> {
 }
 
 /// See [`crate::Home::places`]. An empty list: the file lies on no such mount.
-pub(crate) fn places(path: &Path, location: &Location) -> Result<Vec<Place>> {
+pub(crate) fn places(path: &Path, location: &Location) -> Result<Vec<PartPlace>> {
     let failed = |error| Error::from_io(PLACES, location, error);
     let found = fs::metadata(path).map_err(failed)?;
     let mounts = mounts().map_err(failed)?;
@@ -86,7 +86,7 @@ fn mounts_in(text: &[u8]) -> Vec<Mount> {
     text.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }
 
-fn places_in_gluster(path: &Path, found: &Metadata) -> io::Result<Vec<Place>> {
+fn places_in_gluster(path: &Path, found: &Metadata) -> io::Result<Vec<PartPlace>> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     let mut value = vec![0u8; XATTR_BYTES_MAX];
     // SAFETY: both names end in a NUL byte, and `value` has room for as many bytes as the call is told.
@@ -101,7 +101,7 @@ fn places_in_gluster(path: &Path, found: &Metadata) -> io::Result<Vec<Place>> {
 
 /// The places in an answer of GlusterFS about a file of this name, such as
 /// `(<REPLICATE:v-replicate-0> <POSIX(/b):h1:/b/name> <POSIX(/b):h2:/b/name>)`.
-fn bricks_in(answer: &str, name: &str, size_bytes: u64) -> Vec<Place> {
+fn bricks_in(answer: &str, name: &str, size_bytes: u64) -> Vec<PartPlace> {
     let mut bricks = answer.split("<POSIX(");
     // The bricks of a dispersed volume have pieces of stripes, so no host has a file.
     let is_dispersed = bricks.next().is_some_and(|before| before.contains("<EC:"));
@@ -113,12 +113,12 @@ fn bricks_in(answer: &str, name: &str, size_bytes: u64) -> Vec<Place> {
     };
     // An answer that is not understood to its end says nothing.
     match bricks.map(host).collect::<Option<Vec<_>>>() {
-        Some(hosts) if !is_dispersed => vec![Place { range: 0..size_bytes, hosts }],
+        Some(hosts) if !is_dispersed => vec![PartPlace { range: 0..size_bytes, hosts }],
         _ => vec![],
     }
 }
 
-fn places_in_moose(path: &Path, found: &Metadata, location: &Location) -> Result<Vec<Place>> {
+fn places_in_moose(path: &Path, found: &Metadata, location: &Location) -> Result<Vec<PartPlace>> {
     let mut command = Command::new("mfsfileinfo");
     let out = crate::tied::output(command.arg(path));
     let out = out.map_err(|error| {
@@ -132,14 +132,14 @@ fn places_in_moose(path: &Path, found: &Metadata, location: &Location) -> Result
 }
 
 /// The places in what `mfsfileinfo` prints of one file.
-fn chunks_in(text: &str, size_bytes: u64) -> Vec<Place> {
-    let mut places: Vec<Place> = vec![];
+fn chunks_in(text: &str, size_bytes: u64) -> Vec<PartPlace> {
+    let mut places: Vec<PartPlace> = vec![];
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("\tchunk ") {
             let number = rest.split_once(':').and_then(|(number, _)| number.parse::<u64>().ok());
             let Some(start) = number.and_then(|number| number.checked_mul(CHUNK_BYTES)) else { continue };
             let range = start.min(size_bytes)..start.saturating_add(CHUNK_BYTES).min(size_bytes);
-            places.push(Place { range, hosts: vec![] });
+            places.push(PartPlace { range, hosts: vec![] });
         } else if let (Some(place), Some(copy)) = (places.last_mut(), line.strip_prefix("\t\tcopy "))
             && let Some(at) = copy.split_once(": ").and_then(|(_, at)| at.strip_suffix("(status:VALID)"))
             && let Some((host, _port)) = at.trim().rsplit_once(':')
@@ -154,8 +154,8 @@ fn chunks_in(text: &str, size_bytes: u64) -> Vec<Place> {
 mod tests {
     use super::*;
 
-    fn place(range: std::ops::Range<u64>, hosts: &[&str]) -> Place {
-        Place { range, hosts: hosts.iter().map(|host| (*host).to_owned()).collect() }
+    fn place(range: std::ops::Range<u64>, hosts: &[&str]) -> PartPlace {
+        PartPlace { range, hosts: hosts.iter().map(|host| (*host).to_owned()).collect() }
     }
 
     #[test]

@@ -109,9 +109,9 @@ impl Fields {
 }
 
 /// Takes the fields of an answer apart. `None`: it is shorter than it says.
-struct Taken<'a>(&'a [u8]);
+struct AnswerFields<'a>(&'a [u8]);
 
-impl<'a> Taken<'a> {
+impl<'a> AnswerFields<'a> {
     fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
@@ -273,7 +273,7 @@ impl Session {
     fn greet(&mut self) -> io::Result<()> {
         self.write(&[INIT, 0, 0, 0, 3])?;
         let bytes = self.read()?;
-        let mut taken = Taken(&bytes);
+        let mut taken = AnswerFields(&bytes);
         let (Some(VERSION), Some(3..)) = (taken.u8(), taken.u32()) else {
             return Err(io::Error::other("it does not speak version 3 of SFTP"));
         };
@@ -324,7 +324,7 @@ impl Session {
                 return Ok(answer);
             }
             let message = self.read()?;
-            let Some((of, answer)) = Taken(&message).answer() else {
+            let Some((of, answer)) = AnswerFields(&message).answer() else {
                 return Err(io::Error::other("it does not answer as SFTP does"));
             };
             self.early.insert(of, answer);
@@ -400,10 +400,10 @@ mod tests {
         let check = |kind: u8, fields: Fields, expect: Option<Answer>| {
             let mut message = vec![kind, 0, 0, 0, 7];
             message.extend(&fields.0);
-            assert_eq!(Taken(&message).answer(), expect.map(|answer| (7, answer)), "{message:?}");
+            assert_eq!(AnswerFields(&message).answer(), expect.map(|answer| (7, answer)), "{message:?}");
             // One that is cut short is none, and no reason to panic.
             for n in 0..message.len() {
-                let _ = Taken(&message[..n]).answer();
+                let _ = AnswerFields(&message[..n]).answer();
             }
         };
         let fields = Fields::default;

@@ -29,7 +29,7 @@ const BUCKET: &str = "genomes";
 const GRIDFTP_HOME: &str = "[home.gridftp]\npreset = \"gridftp\"\n";
 
 /// Where a run finds its files, and what its processes need to reach them.
-pub struct Found {
+pub struct RunPlaces {
     pub first: Vec<String>,
     pub second: Vec<String>,
     /// The folder of machine `n` whose files its executor reads where they are: the last part of its path is `x<n>`.
@@ -162,7 +162,7 @@ impl<'a> Places<'a> {
     }
 
     /// Where a run of this tuple finds its files.
-    pub fn locate(&self, tuple: &Tuple) -> Found {
+    pub fn locate(&self, tuple: &Tuple) -> RunPlaces {
         let layout = self.layout(tuple);
         let on_disk = |is_first, n| {
             layout
@@ -198,7 +198,7 @@ impl<'a> Places<'a> {
             }
         };
         let all = |is_first| (0..tuple.set_len()).map(|n| locate(is_first, n)).collect();
-        Found {
+        RunPlaces {
             first: all(true),
             second: all(false),
             in_place: (tuple.access == Access::Local).then(|| layout.clone()),
@@ -392,7 +392,7 @@ impl<'a> Places<'a> {
     }
 }
 
-impl Found {
+impl RunPlaces {
     /// Drops the pages of the files from memory, so that a run begins with reading them from the disk.
     pub fn drop_pages(&self) -> Result<(), Fault> {
         self.disks.iter().try_for_each(|disk| drop_pages(disk))
