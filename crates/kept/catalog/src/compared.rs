@@ -188,6 +188,8 @@ fn is_of_disk(file: &File) -> bool {
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const F2FS: i64 = 0xf2f5_2010;
+    // The type of this number depends on the machine.
+    #[allow(clippy::unnecessary_cast)]
     rustix::fs::fstatfs(file).is_ok_and(|found| [EXT, XFS, BTRFS, F2FS].contains(&(found.f_type as i64)))
 }
 
