@@ -243,8 +243,9 @@ def masked(text: str, folder: Path, numbers_vary: bool) -> str:
     text = re.sub(rf"{verdict}(\nIt took .* times the least: .*\.$)?", "VERDICT", text, flags=re.MULTILINE)
     # Said where the end of nodes takes more than a moment.
     text = re.sub(r"^ending the nodes[;,] .*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\b(node|c)\d+\b", r"NODE", text)
+    # First of all, as the digits of an id may be those of a node.
     text = re.sub(r"\bcluster [0-9a-f]{8}\b", "cluster ID", text)
+    text = re.sub(r"\b(node|c)\d+\b", r"NODE", text)
     text = re.sub(rf"\d[\d,]*(?:\.\d+)?(?: (?:{UNITS})|/s)|\d[\d,]*\.\d+", "#", text)
     if numbers_vary:
         text = re.sub(r"(?<![\w`])\d[\d,]*(?!\w)", "#", text)

@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import tempfile
 import time
 from contextlib import suppress
 from functools import partial
@@ -38,7 +39,20 @@ def test_a_user_who_lacks_the_helper_is_given_its_package(
     put(data, files, "set")
     place = tmp_path / "place"
     place.mkdir(mode=0o777)
-    subprocess.run(["chmod", "-R", "a+rwX", *tmp_path.parents[:2]], check=True)
+    # That user gets to this test's own folder, and into no other.
+    subprocess.run(["chmod", "-R", "a+rwX", tmp_path], check=True)
+    subprocess.run(
+        [
+            "chmod",
+            "a+x",
+            *(
+                path
+                for path in tmp_path.parents
+                if path.owner() == "root" and path.is_relative_to(tempfile.gettempdir())
+            ),
+        ],
+        check=True,
+    )
     script = tmp_path / "as-nobody"
     script.write_text(
         f"""#!/bin/sh

@@ -55,7 +55,11 @@ def read_by_many(start: Start, folder: Path, command: str) -> set[str]:
 
 def entries(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
     """What the dispatcher heard ("in") or did ("out"), from its log, without a line that is being written."""
-    lines = [entry.get(way) for log in (folder / "kept").rglob("events.jsonl") for entry in log_entries(log)]
+    lines = [
+        entry.get(way)
+        for log in (folder / "kept").glob("dispatcher*/**/events.jsonl")
+        for entry in log_entries(log)
+    ]
     return [what[kind] for what in lines if isinstance(what, dict) and kind in what]
 
 
