@@ -123,8 +123,8 @@ pub enum Event {
     /// The run has ended, and the journal has recorded that it is forgotten. When this is read back from the
     /// journal, the run may not have started.
     RunForgotten { run: RunId },
-    /// All parts of a run in parts have ended, the last of them at `at` by this dispatcher's clock. Only the
-    /// dispatcher that decides for the group gets this event.
+    /// All parts of a run in parts have ended, the last of them at `at` by this dispatcher's clock. The
+    /// dispatcher that decides for the group has asked the others, who hear it from there at `at`.
     AllPartsEnded { run: RunId, at: Timestamp },
     /// Read back from the journal: the number of tasks that have been numbered, including those of forgotten
     /// runs.

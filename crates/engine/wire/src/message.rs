@@ -256,6 +256,10 @@ pub enum FromMember {
         runs: Vec<RunId>,
         next_run: u32,
     },
+    /// From that member: all parts of these runs have ended.
+    AllEnded {
+        runs: Vec<RunId>,
+    },
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]

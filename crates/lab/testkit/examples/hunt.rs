@@ -17,11 +17,6 @@ use std::time::Instant;
 const SOME: &str = "SOME";
 /// The kind that gives a world several dispatchers.
 const SEVERAL: &str = "dispatchers";
-/// A kind that is not added to several dispatchers, except to `--groups` alone. A part of a run that has ended may go on for another
-/// dispatcher's reader, and by then the dispatcher may have forgotten the name of a file at home that the part had read; then a
-/// task reads what home has now. That is open: `eyas-lab chaos --workflows --with
-/// uneven,stops,forget,walltimes,resources,users,dispatchers --seeds 1 --from 40110`.
-const OPEN: &str = "forget";
 
 /// Mixtures that have found something.
 const MIXED: [&str; 13] = [
@@ -40,12 +35,11 @@ const MIXED: [&str; 13] = [
     "--with walltimes,resources,provided,users",
 ];
 
-const GROUPS: [&str; 7] = [
+const GROUPS: [&str; 6] = [
     "--groups",
     "--groups --calm",
     "--groups --with uneven",
     "--groups --calm --with uneven",
-    "--groups --with forget",
     "--groups --calm --with forget",
     "--groups --with uneven,forget",
 ];
@@ -58,12 +52,11 @@ fn all_kinds() -> Vec<String> {
     let plain = ["", "--calm"].map(String::from).into_iter().chain(alone);
     let both = plain.flat_map(|kind| [format!("--workflows {kind}"), kind]);
     let alone: Vec<String> = both.chain(MIXED.map(String::from)).collect();
-    let several =
-        alone.iter().filter(|kind| !kind.ends_with(OPEN)).map(|kind| match kind.contains("--with") {
-            true => format!("{},{SEVERAL}", kind.replace(&format!(",{OPEN}"), "")),
-            false => format!("{kind} --with {SEVERAL}"),
-        });
-    let of_groups = of_one().filter(|kind| *kind != OPEN).map(|kind| format!("--groups --with {kind}"));
+    let several = alone.iter().map(|kind| match kind.contains("--with") {
+        true => format!("{kind},{SEVERAL}"),
+        false => format!("{kind} --with {SEVERAL}"),
+    });
+    let of_groups = of_one().map(|kind| format!("--groups --with {kind}"));
     let several: Vec<String> = several.chain(GROUPS.map(String::from)).chain(of_groups).collect();
     alone.into_iter().chain(several).collect()
 }
@@ -121,10 +114,7 @@ fn main() -> ExitCode {
                         return;
                     }
                     let (kind, seed) = (&kinds[(i % kinds.len() as u64) as usize], from + i);
-                    let is_several = kind.contains(SEVERAL) || kind.contains("--groups");
-                    let mut drawn = Options::some_kinds(seed);
-                    drawn.retain(|kind| !is_several || *kind != OPEN);
-                    let kind = match drawn[..] {
+                    let kind = match Options::some_kinds(seed)[..] {
                         [] => kind
                             .replace(&format!("--with {SOME},"), "--with ")
                             .replace(&format!("--with {SOME}"), ""),

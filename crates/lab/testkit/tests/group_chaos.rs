@@ -221,6 +221,21 @@ mod found {
         live(&kinds.iter().fold(Options::workflows_from_seed(8337), |o, kind| with(kind, o)));
     }
 
+    /// As above, but the dispatcher had forgotten the file's name: it is not the first one, and no run of its own was
+    /// unfinished.
+    #[test]
+    fn a_dispatcher_remembers_a_files_name_until_all_parts_of_an_older_run_have_ended() {
+        let kinds = ["uneven", "stops", "forget", "walltimes", "resources", "users", "dispatchers"];
+        live(&kinds.iter().fold(Options::workflows_from_seed(40110), |o, kind| with(kind, o)));
+    }
+
+    /// Runs were forgotten because users said so, and nobody asked for the ends of older runs.
+    #[test]
+    fn names_go_though_only_users_forget_runs() {
+        let kinds = ["uneven", "forget", "stops"];
+        live(&kinds.iter().fold(Options::groups_from_seed(7100014), |o, kind| with(kind, o)));
+    }
+
     /// It waited for ever: a larger node could come of another dispatcher.
     #[test]
     fn a_task_that_needs_more_licences_than_there_are_fails_at_one_of_several_dispatchers() {

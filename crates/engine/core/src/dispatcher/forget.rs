@@ -10,7 +10,8 @@
 //!
 //! A file's name is forgotten with the latest run that named it, but not while an earlier run goes on: tasks
 //! of that run may have named the file, too, and may be about to read it. Such names are *stale*; they go
-//! when that run has ended.
+//! when that run has ended. A run in parts has ended when all its parts have: until then a task of an ended part
+//! may run again for another part's reader.
 //!
 //! Numbers of tasks and objects are never given again. Numbers of arrays are known only inside the
 //! dispatcher, so the arrays that stay are renumbered without gaps.
@@ -117,7 +118,7 @@ impl RunState {
     }
 
     /// When the whole run ended, as far as this dispatcher knows.
-    pub(super) fn whole_ended(&self) -> Option<Timestamp> {
+    pub fn whole_ended(&self) -> Option<Timestamp> {
         if self.linked.is_some() { self.ended.and(self.all_parts_ended) } else { self.ended }
     }
 }
@@ -289,7 +290,7 @@ impl Dispatcher {
         if self.forgotten.stale.is_empty() {
             return;
         }
-        let oldest = self.work.runs.iter().find(|(_, r)| r.ended.is_none()).map(|(run, _)| *run);
+        let oldest = self.work.runs.iter().find(|(_, r)| r.whole_ended().is_none()).map(|(run, _)| *run);
         let crossing = self.exchange.crossing();
         let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for object in std::mem::take(&mut self.forgotten.stale) {

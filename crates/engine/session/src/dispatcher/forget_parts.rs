@@ -2,6 +2,8 @@
 //!
 //! The first member decides, as it decides what is accepted. It may forget a run when every part has ended, so it asks the others
 //! ([`FromMember::AskEnded`]), once a second while it does not know of some run whether all parts have ended, and at once when a client waits.
+//! It says which runs have ([`FromMember::AllEnded`]), since a name that only a forgotten or refused run had is kept as long as an older run
+//! goes on anywhere.
 //! A member answers for what its journal has on the disk, so its answer holds after a restart, too. An answer counts only if
 //! that member has seen as many submissions into the run as the first member has: then nothing is on its way that adds tasks. Only
 //! the first member lets additions in, and it lets none into a run that it is forgetting.
@@ -88,13 +90,9 @@ impl<O: Outside> Session<O> {
 
     /// Asks the other members for the ends of runs, if there is anything to ask.
     pub(super) fn ask_ended(&mut self) {
-        let ForgettingParts { inquiry, wishes, .. } = &self.forgetting_parts;
+        let inquiry = &self.forgetting_parts.inquiry;
         let is_under_way = inquiry.as_ref().is_some_and(|i| self.now.since_ns(i.asked) < INQUIRY_NS_MAX);
-        let is_wanted = !wishes.is_empty() || self.options.config.keep_runs.is_some();
-        if self.group.as_ref().is_some_and(Group::is_first)
-            && is_wanted
-            && !is_under_way
-            && self.members_away().is_empty()
+        if self.group.as_ref().is_some_and(Group::is_first) && !is_under_way && self.members_away().is_empty()
         {
             self.inquire();
         }
@@ -134,6 +132,7 @@ impl<O: Outside> Session<O> {
             return;
         }
         let Some(Inquiry { own, answers, .. }) = self.forgetting_parts.inquiry.take() else { return };
+        let mut runs = vec![];
         for (run, end) in own {
             let mut at = end.ended;
             let mut is_everywhere = self.core.find_part_end(run) == Some(end);
@@ -147,7 +146,11 @@ impl<O: Outside> Session<O> {
                 // The clock of another machine may be ahead, but no part can have ended after this moment.
                 let at = at.min(self.now);
                 self.feed(Event::AllPartsEnded { run, at });
+                runs.push(run);
             }
+        }
+        if !runs.is_empty() {
+            self.tell_members(&FromMember::AllEnded { runs });
         }
         self.grant_wishes();
     }
@@ -195,6 +198,25 @@ impl<O: Outside> Session<O> {
             let runs = self.core.work().runs().filter(|(_, r)| r.committed).map(|(run, _)| run).collect();
             let next_run = self.next_run;
             self.tell_member(member, &FromMember::KnownRuns { runs, next_run });
+        }
+    }
+
+    /// The first member says on a new connection to another member which of the runs that it knows have ended in all parts.
+    pub(super) fn tell_all_ended(&mut self, member: MemberId) {
+        if !self.group.as_ref().is_some_and(Group::is_first) {
+            return;
+        }
+        let whole = self.core.work().runs().filter(|(_, r)| r.whole_ended().is_some()).map(|(run, _)| run);
+        let runs: Vec<RunId> = whole.filter(|run| self.is_in_parts(*run)).collect();
+        if !runs.is_empty() {
+            self.tell_member(member, &FromMember::AllEnded { runs });
+        }
+    }
+
+    /// The first member has heard that all parts of `runs` have ended.
+    pub(super) fn on_all_ended(&mut self, member: MemberId, runs: Vec<RunId>) {
+        if member == MemberId(0) {
+            runs.into_iter().for_each(|run| self.feed(Event::AllPartsEnded { run, at: self.now }));
         }
     }
 

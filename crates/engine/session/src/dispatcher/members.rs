@@ -150,6 +150,7 @@ impl<O: Outside> Session<O> {
         self.feed(Event::MemberConnected { member });
         self.ask_doubts();
         self.tell_known_runs(member);
+        self.tell_all_ended(member);
         self.tell_load();
     }
 
@@ -208,6 +209,10 @@ impl<O: Outside> Session<O> {
                 }
                 FromMember::KnownRuns { runs, next_run } => {
                     self.on_known_runs(member, runs, next_run);
+                    continue;
+                }
+                FromMember::AllEnded { runs } => {
+                    self.on_all_ended(member, runs);
                     continue;
                 }
             };
