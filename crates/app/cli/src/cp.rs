@@ -7,10 +7,11 @@ use crate::homes::{self, Moving};
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_runtime::machine::umask;
-use eyas_storage::{ErrorKind, Homes, LeftOut as Omitted, Listing, Location, Put, label_of};
+use eyas_storage::{Error, ErrorKind, Homes, LeftOut as Omitted, Listing, Location, Put, Stat, label_of};
 use eyas_text::{plural, shown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::path::Path;
 use std::sync::Mutex;
 
 #[derive(Args)]
@@ -34,13 +35,49 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
         sources.extend(sources_of(&homes, word, args.recursive, &left_out)?);
     }
     let into = args.recursive || sources.len() > 1 || homes::names_a_directory(&args.target);
-    // The location of a directory as one object ends in `/`, that of files in it does not.
-    let bare = homes::location(match args.target.trim_end_matches('/') {
+    copy_all(sources, (&args.target, into), left_out, &|to, from, moving| {
+        copy(&homes, to, from, moving).map(drop)
+    })
+}
+
+/// The location of a target. That of a directory as one object ends in `/`, that of files in it does not.
+pub fn target_of(word: &str) -> Result<Location, Fault> {
+    let bare = homes::location(match word.trim_end_matches('/') {
         "" => "/",
         bare => bare,
     });
     // A data set has a `/` behind its label in any case.
-    let target = bare.or_else(|_| homes::location(&args.target))?;
+    bare.or_else(|_| homes::location(word))
+}
+
+/// A place of a copy.
+pub struct CopyTarget<'a> {
+    pub location: &'a Location,
+    /// The name below this directory comes from outside.
+    below: Option<&'a Path>,
+}
+
+/// Copies an object. Gives what was read.
+pub fn copy(homes: &Homes, to: &CopyTarget<'_>, from: &Location, moving: &Moving) -> Result<Stat, Error> {
+    let opened = homes.open(from, None)?;
+    let stat = opened.stat;
+    let (mode, modified_ns) = (stat.version.mode().map(|mode| mode & !umask()), stat.version.modified_ns());
+    let mut body = Counted { reader: opened.reader, moving };
+    let put = Put { below: to.below, mode, modified_ns, ..Put::simple(Some(stat.size_bytes)) };
+    homes.put(to.location, &mut body, &put)?;
+    Ok(stat)
+}
+
+/// Gives each source its place at the target, and does `work` for each.
+///
+/// * `into`: the target is a directory for the sources' names.
+pub fn copy_all(
+    mut sources: Vec<Source>,
+    (word, into): (&str, bool),
+    left_out: LeftOut,
+    work: &(dyn Fn(&CopyTarget<'_>, &Location, &Moving) -> Result<(), Error> + Sync),
+) -> Result<Exit, Fault> {
+    let target = target_of(word)?;
     let n_found = sources.len() + left_out.n();
     if into && !target.has_flat_names() {
         sources = without_files_as_directories(sources, &left_out);
@@ -67,18 +104,11 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     refuse_larger_sets(copies.keys())?;
     let copies: Vec<(Location, Source)> = copies.into_iter().collect();
     let moving = Moving::new(copies.len());
-    let copy = |to: &Location, from: &Source| {
-        let opened = homes.open(&from.location, None)?;
-        let (size_bytes, version) = (Some(opened.stat.size_bytes), &opened.stat.version);
-        let (mode, modified_ns) = (version.mode().map(|mode| mode & !umask()), version.modified_ns());
-        let mut body = Counted { reader: opened.reader, moving: &moving };
-        let below = target.path().filter(|_| into && from.is_listed);
-        homes.put(to, &mut body, &Put { below, mode, modified_ns, ..Put::simple(size_bytes) })
-    };
     homes::each(copies.len(), &|n| {
         let (to, from) = &copies[n];
-        match copy(to, from) {
-            Ok(_) => moving.done(),
+        let below = target.path().filter(|_| into && from.is_listed);
+        match work(&CopyTarget { location: to, below }, &from.location, &moving) {
+            Ok(()) => moving.done(),
             Err(error) if from.is_listed && is_of_one(error.kind()) => left_out.add(&from.location, &error),
             Err(error) => return Err(homes::fault(error)),
         }
@@ -98,7 +128,7 @@ fn is_of_one(kind: ErrorKind) -> bool {
 
 /// The objects that are not copied although others are.
 #[derive(Default)]
-struct LeftOut(Mutex<usize>);
+pub struct LeftOut(Mutex<usize>);
 
 impl LeftOut {
     fn add(&self, object: &Location, why: &dyn std::fmt::Display) {
@@ -162,16 +192,16 @@ fn refuse_larger_sets<'l>(targets: impl Iterator<Item = &'l Location>) -> Result
 }
 
 /// An object that is copied.
-struct Source {
-    location: Location,
+pub struct Source {
+    pub location: Location,
     /// Its name in a target directory.
-    name: String,
+    pub name: String,
     /// A home has named it, and not the user.
-    is_listed: bool,
+    pub is_listed: bool,
 }
 
 /// The objects that a word stands for.
-fn sources_of(
+pub fn sources_of(
     homes: &Homes,
     word: &str,
     is_recursive: bool,
@@ -206,7 +236,7 @@ fn sources_of(
             Ok(found.into_iter().map(below).collect())
         }
         _ => {
-            if std::path::Path::new(word).is_dir() {
+            if Path::new(word).is_dir() {
                 let message = format!("{} is a directory", shown(word));
                 return Err(Fault::new(Exit::BadInput, message).hint("-r copies the files below it"));
             }

@@ -16,7 +16,13 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Look", &["status", "top", "tasks", "logs", "explain", "report", "topology", "replay"]),
     ("Cluster", &["up", "down", "user", "forget", "config", "bench"]),
-    ("Files and data", &["home", "ls", "cp", "cat", "data", "match", "at-data", "access", "mount", "store"]),
+    (
+        "Files and data",
+        &[
+            "home", "ls", "cp", "mv", "rm", "mkdir", "chmod", "stat", "cat", "data", "match", "at-data",
+            "access", "mount", "store",
+        ],
+    ),
     ("Parts of a cluster", &["dispatcher", "executor", "provider"]),
 ];
 

@@ -110,12 +110,12 @@ impl Moving {
     fn line(&self) -> String {
         let bytes = self.n_bytes.load(Ordering::Relaxed);
         let n_done = self.n_done.load(Ordering::Relaxed);
-        let speed = rate_of(bytes, self.began.elapsed());
-        format!(
-            "{n_done} of {}, {}, {speed}",
-            crate::print::plural(self.n_objects as u64, "file"),
-            size(bytes)
-        )
+        let files = format!("{n_done} of {}", crate::print::plural(self.n_objects as u64, "file"));
+        match bytes {
+            // What is renamed moves no bytes.
+            0 => files,
+            bytes => format!("{files}, {}, {}", size(bytes), rate_of(bytes, self.began.elapsed())),
+        }
     }
 
     /// Says what was moved.

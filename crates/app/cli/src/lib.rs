@@ -36,6 +36,7 @@ mod equipment;
 mod executor;
 mod fault;
 pub mod figures;
+mod files;
 mod follow;
 mod forget;
 mod help;
@@ -230,6 +231,11 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Home(args) => home::home(args),
         Verb::Ls(args) => ls::ls(args),
         Verb::Cp(args) => cp::cp(args),
+        Verb::Mv(args) => files::mv(args),
+        Verb::Rm(args) => files::rm(args),
+        Verb::Mkdir(args) => files::mkdir(args),
+        Verb::Chmod(args) => files::chmod(args),
+        Verb::Stat(args) => files::stat(args),
         Verb::Cat(args) => cat::cat(args),
         Verb::Data(args) => data::data(*args),
         Verb::Store(args) => data::store(args),

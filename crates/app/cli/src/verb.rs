@@ -8,6 +8,7 @@ use crate::cp::CpArgs;
 use crate::data::{AccessArgs, AtDataArgs, AtDataJobArgs, DataArgs, MatchArgs, MountArgs, StoreArgs};
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
+use crate::files::{ChmodArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 use crate::forget::ForgetArgs;
 use crate::help::EXIT_STATUS;
 use crate::home::HomeArgs;
@@ -95,6 +96,16 @@ pub enum Verb {
     Ls(LsArgs),
     /// Copy files between homes
     Cp(CpArgs),
+    /// Move or rename files and directories, at a home or between homes
+    Mv(MvArgs),
+    /// Remove files at home, and directories with -r
+    Rm(RmArgs),
+    /// Make directories at home
+    Mkdir(MkdirArgs),
+    /// Change the permissions of files at home, where a home has them
+    Chmod(ChmodArgs),
+    /// Size, version, permissions and hosts of files at home
+    Stat(StatArgs),
     /// Print files at home
     Cat(CatArgs),
     /// Data sets that are kept: put, found, got, shared, audited and repaired

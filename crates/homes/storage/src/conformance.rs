@@ -74,11 +74,70 @@ fn run_on(home: &dyn Home, base: &Location, objects: &[Object]) {
     if !can.local_path {
         assert_eq!(home.local_path(&missing), None);
     }
+    managing(home, base);
     if can.remove {
         removing(home, base, objects);
     } else {
         is_unsupported(home.remove(&missing).unwrap_err());
     }
+}
+
+/// Names, directories and permission bits, of homes that have them; the others refuse and change nothing.
+fn managing(home: &dyn Home, base: &Location) {
+    let can = home.capabilities();
+    let at = |name: &str| base.join(name).unwrap();
+    let is_unsupported = |error: Error| assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let kind_of = |error: Error| error.kind();
+    if !can.make_directory {
+        is_unsupported(home.make_directory(&at("folder/")).unwrap_err());
+        is_unsupported(home.remove_directory(&at("folder/")).unwrap_err());
+    }
+    if !can.modes {
+        is_unsupported(home.set_mode(&at("folder"), 0o600).unwrap_err());
+    }
+    if !can.rename {
+        assert!(!home.rename(&at("missing"), &at("folder")).unwrap(), "it is left to the caller");
+        return;
+    }
+    let bytes_of = |location: &Location| read(home, location, None);
+    let write = |name: &str, bytes: &[u8]| home.write(&at(name), &mut &*bytes, None).unwrap();
+    assert_eq!(home.rename(&at("no name"), &at("x")).map_err(kind_of), Err(ErrorKind::NotFound));
+    write("named/a b%20", b"new");
+    write("named/older", b"older");
+    assert!(home.rename(&at("named/a b%20"), &at("named/older")).unwrap());
+    assert_eq!(bytes_of(&at("named/older")).unwrap(), b"new", "an older object is replaced");
+    assert_eq!(bytes_of(&at("named/a b%20")).map_err(kind_of), Err(ErrorKind::NotFound));
+    assert!(home.rename(&at("named/older"), &at("above/é/[1]")).unwrap());
+    assert_eq!(bytes_of(&at("above/é/[1]")).unwrap(), b"new", "parent directories are created");
+    if can.modes {
+        for mode in [0o600, 0o751, 0o644] {
+            home.set_mode(&at("above/é/[1]"), mode).unwrap();
+            assert_eq!(home.mode(&at("above/é/[1]")).unwrap(), Some(mode));
+        }
+        assert_eq!(home.set_mode(&at("no name"), 0o600).map_err(kind_of), Err(ErrorKind::NotFound));
+    }
+    if !can.make_directory {
+        return;
+    }
+    write("above/file", b"1");
+    assert_eq!(home.rename(&at("above"), &at("x")).map_err(kind_of), Err(ErrorKind::NotAFile));
+    assert!(home.rename(&at("above/"), &at("whole/below")).unwrap());
+    assert_eq!(bytes_of(&at("whole/below/é/[1]")).unwrap(), b"new");
+    home.make_directory(&at("taken/")).unwrap();
+    home.make_directory(&at("taken")).unwrap();
+    write("taken/x", b"1");
+    home.rename(&at("whole/"), &at("taken")).expect_err("a directory replaces nothing");
+    assert_eq!(bytes_of(&at("taken/x")).unwrap(), b"1");
+    assert!(home.make_directory(&at("taken/x")).is_err(), "there is a file of this name");
+    home.make_directory(&at("whole/a b/c")).unwrap();
+    assert_eq!(home.remove_directory(&at("taken/x")).map_err(kind_of), Err(ErrorKind::NotAFile));
+    assert_eq!(home.remove_directory(&at("whole")).unwrap(), 2);
+    assert_eq!(home.remove_directory(&at("whole")).map_err(kind_of), Err(ErrorKind::NotFound));
+    assert_eq!(home.remove_directory(&at("taken/")).unwrap(), 1);
+    assert_eq!(home.remove_directory(&at("named/")).unwrap(), 0);
+    // A server that has removed a directory may have been known to have it.
+    write("whole/again", b"1");
+    assert_eq!(home.remove_directory(&at("whole/")).unwrap(), 1);
 }
 
 /// Reads one range and checks that its metadata belongs to it.

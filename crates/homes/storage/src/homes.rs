@@ -154,6 +154,34 @@ impl Homes {
         self.get(location).remove(location)
     }
 
+    /// See [`Home::rename`]. Names of two homes are left to the caller as well.
+    pub fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        match from.kind() == to.kind() {
+            true => self.get(from).rename(from, to),
+            false => Ok(false),
+        }
+    }
+
+    /// See [`Home::make_directory`].
+    pub fn make_directory(&self, location: &Location) -> Result<()> {
+        self.get(location).make_directory(location)
+    }
+
+    /// See [`Home::remove_directory`].
+    pub fn remove_directory(&self, location: &Location) -> Result<u64> {
+        self.get(location).remove_directory(location)
+    }
+
+    /// See [`Home::mode`].
+    pub fn mode(&self, location: &Location) -> Result<Option<u32>> {
+        self.get(location).mode(location)
+    }
+
+    /// See [`Home::set_mode`].
+    pub fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {
+        self.get(location).set_mode(location, mode)
+    }
+
     /// See [`Home::places`].
     pub fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         self.get(location).places(location)

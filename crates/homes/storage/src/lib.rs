@@ -98,6 +98,12 @@ pub struct Capabilities {
     pub local_path: bool,
     /// A location that ends in `/` is a directory as one object.
     pub directories: bool,
+    /// `rename`.
+    pub rename: bool,
+    /// There are directories without files: `make_directory` and `remove_directory`.
+    pub make_directory: bool,
+    /// Objects have permission bits: `mode` and `set_mode`.
+    pub modes: bool,
 }
 
 /// What is known of an object without reading it.
@@ -315,6 +321,40 @@ pub trait Home: Send + Sync {
 
     /// Removes one object. `NotFound` when there is none.
     fn remove(&self, location: &Location) -> Result<()>;
+
+    /// Gives an object another name at this home, at once; its bytes stay where they are. An older object of that name is replaced,
+    /// and parent directories are created. Where `from` ends in `/` it is a directory with all that is below it, which replaces
+    /// nothing.
+    ///
+    /// Gives `false`, and has changed nothing, where this home cannot do that with these two.
+    fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        let _ = (from, to);
+        Ok(false)
+    }
+
+    /// Makes a directory, and those above it. One that is there is no error.
+    fn make_directory(&self, location: &Location) -> Result<()> {
+        Err(Error::unsupported("make the directory", location, self.capabilities().name))
+    }
+
+    /// Removes a directory with all that is below it. Links are removed, and not what they lead to. Gives the number of files, as it
+    /// was before. `NotFound` when there is none.
+    fn remove_directory(&self, location: &Location) -> Result<u64> {
+        Err(Error::unsupported("remove the directory", location, self.capabilities().name))
+    }
+
+    /// The permission bits of an object, where it has any.
+    fn mode(&self, location: &Location) -> Result<Option<u32>> {
+        Ok(self.stat(location)?.version.mode())
+    }
+
+    /// Changes the permission bits of an object or a directory.
+    ///
+    /// * `mode`: at most `0o777`.
+    fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {
+        let _ = mode;
+        Err(Error::unsupported("change the permissions of", location, self.capabilities().name))
+    }
 
     /// On which hosts the object lies, where the home knows that ([`beginnings_with_places`]): its parts in order. An empty list: it
     /// does not know.

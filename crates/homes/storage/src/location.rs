@@ -128,6 +128,11 @@ impl Location {
         self.text.len() > 1 && self.text.ends_with('/') && self.kind.get().capabilities().directories
     }
 
+    /// Whether it is written as a directory, for [`Home::rename`](crate::Home::rename).
+    pub fn ends_in_slash(&self) -> bool {
+        self.text.ends_with('/')
+    }
+
     /// The last part of the path, percent-decoded for URLs; empty for a root.
     pub fn file_name(&self) -> String {
         canonical::file_name(&self.text).into_owned()

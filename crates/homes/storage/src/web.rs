@@ -152,6 +152,11 @@ pub(crate) fn send<B: AsSendBody>(
     answer.map_err(|error| from_ureq(operation, location, error))
 }
 
+/// Whether two URLs have the same scheme, host and port.
+pub(crate) fn are_at_one_server(one: &str, other: &str) -> bool {
+    one.splitn(4, '/').take(3).eq(other.splitn(4, '/').take(3))
+}
+
 /// The value of the header `range` for these bytes, which are one or more.
 pub(crate) fn range_text(range: &Range<u64>) -> String {
     format!("bytes={}-{}", range.start, range.end - 1)

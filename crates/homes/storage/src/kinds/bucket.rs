@@ -60,6 +60,9 @@ pub(crate) const fn capabilities(name: &'static str) -> Capabilities {
         remove: true,
         local_path: false,
         directories: false,
+        rename: false,
+        make_directory: false,
+        modes: false,
     }
 }
 

@@ -43,6 +43,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     remove: true,
     local_path: false,
     directories: false,
+    rename: false,
+    make_directory: false,
+    modes: false,
 };
 
 /// A command whose source failed has so long to end by itself, and is looked at so often meanwhile.

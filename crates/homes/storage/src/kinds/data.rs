@@ -28,6 +28,9 @@ pub const DATA_CAPABILITIES: Capabilities = Capabilities {
     remove: false,
     local_path: false,
     directories: false,
+    rename: false,
+    make_directory: false,
+    modes: false,
 };
 
 type Provider = Box<dyn Fn() -> Arc<dyn Home> + Send + Sync>;

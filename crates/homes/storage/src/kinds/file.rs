@@ -48,6 +48,9 @@ pub(crate) const READ: &str = "read";
 pub(crate) const WRITE: &str = "write";
 const LIST: &str = "list";
 const REMOVE: &str = "remove";
+const RENAME: &str = "rename";
+const MAKE_DIRECTORY: &str = "make the directory";
+const SET_MODE: &str = "change the permissions of";
 
 const CAPABILITIES: Capabilities = Capabilities {
     name: "file",
@@ -61,6 +64,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     remove: true,
     local_path: true,
     directories: true,
+    rename: true,
+    make_directory: true,
+    modes: true,
 };
 
 /// The scheme of plain paths, and of URLs that name a path of this machine (RFC 8089).
@@ -331,6 +337,49 @@ impl Home for FileHome {
         }
     }
 
+    /// A link is renamed itself, as by `mv`.
+    fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        let (path, new) = (path_of(RENAME, from)?, path_of(RENAME, to)?);
+        let fail = |error| Error::from_io(RENAME, from, error).with_context("new name", to);
+        let is_directory = fs::symlink_metadata(path).map_err(fail)?.is_dir();
+        if is_directory != from.is_directory() {
+            let what = if is_directory { "it is a directory" } else { "it is no directory" };
+            return Err(not_a_file(RENAME, from, what));
+        }
+        let (Some(old_above), Some(above)) = (path.parent(), new.parent()) else {
+            return Err(not_a_file(RENAME, from, "the root has no other name"));
+        };
+        create_directories(above).map_err(fail)?;
+        match fs::rename(path, new) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(false),
+            other => other.map_err(fail)?,
+        }
+        sync_directory(above).and_then(|()| sync_directory(old_above)).map_err(fail)?;
+        Ok(true)
+    }
+
+    fn make_directory(&self, location: &Location) -> Result<()> {
+        let path = path_of(MAKE_DIRECTORY, location)?;
+        create_directories(path).map_err(|error| Error::from_io(MAKE_DIRECTORY, location, error))
+    }
+
+    fn remove_directory(&self, location: &Location) -> Result<u64> {
+        let path = path_of(REMOVE, location)?;
+        let fail = |error| Error::from_io(REMOVE, location, error);
+        if !fs::symlink_metadata(path).map_err(fail)?.is_dir() {
+            return Err(not_a_file(REMOVE, location, "it is no directory"));
+        }
+        let n_files = count_files(path).map_err(fail)?;
+        fs::remove_dir_all(path).map_err(fail)?;
+        Ok(n_files)
+    }
+
+    fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {
+        let path = path_of(SET_MODE, location)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o777))
+            .map_err(|error| Error::from_io(SET_MODE, location, error))
+    }
+
     fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {
         mounts::places(path_of(PLACES, location)?, location)
     }
@@ -510,6 +559,16 @@ pub(crate) fn create_directories(directory: &Path) -> io::Result<()> {
         other => other?,
     }
     parent.map_or(Ok(()), sync_directory)
+}
+
+/// All that is below a directory and no directory itself.
+fn count_files(directory: &Path) -> io::Result<u64> {
+    let mut n_files = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        n_files += if entry.file_type()?.is_dir() { count_files(&entry.path())? } else { 1 };
+    }
+    Ok(n_files)
 }
 
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {

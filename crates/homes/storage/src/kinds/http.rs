@@ -28,6 +28,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     remove: false,
     local_path: false,
     directories: false,
+    rename: false,
+    make_directory: false,
+    modes: false,
 };
 
 /// The kind of objects on web servers.

@@ -22,6 +22,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     remove: true,
     local_path: false,
     directories: false,
+    rename: false,
+    make_directory: false,
+    modes: false,
 };
 
 pub(crate) struct Memory;

@@ -41,6 +41,9 @@ const WRITE: &str = "write";
 const LIST: &str = "list";
 const OF_NO_FILE: &str = "it is a pipe, a socket or a device, and no file";
 const REMOVE: &str = "remove";
+const RENAME: &str = "rename";
+const MAKE_DIRECTORY: &str = "make the directory";
+const SET_MODE: &str = "change the permissions of";
 
 /// Blocks that are asked for, or sent, before the answer to the first of them is there.
 const BLOCKS_AHEAD: usize = 64;
@@ -67,6 +70,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     remove: true,
     local_path: false,
     directories: false,
+    rename: true,
+    make_directory: true,
+    modes: true,
 };
 
 /// The kind of files on hosts of `ssh`.
@@ -419,9 +425,20 @@ impl Line {
     }
 
     /// Gives a part the name of its object.
-    fn rename(&mut self, part: &str, path: &str) -> Result<()> {
-        let both = |fields: Fields| fields.text(part.as_bytes()).text(path.as_bytes());
-        let renamed = match self.session.knows(POSIX_RENAME) {
+    fn rename_part(&mut self, part: &str, path: &str) -> Result<()> {
+        match self.rename(part, path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let why = "a later attempt has removed what this one had written".to_string();
+                Err(given_up(WRITE, &self.location, why))
+            }
+            other => other,
+        }
+    }
+
+    /// Gives a file another name, over an older file of that name.
+    fn rename(&mut self, old: &str, path: &str) -> Result<()> {
+        let both = |fields: Fields| fields.text(old.as_bytes()).text(path.as_bytes());
+        match self.session.knows(POSIX_RENAME) {
             true => {
                 let fields = both(Fields::default().text(POSIX_RENAME.as_bytes()));
                 self.expect_ok(session::EXTENDED, fields)
@@ -431,14 +448,47 @@ impl Line {
                 self.remove(path)?;
                 self.expect_ok(session::RENAME, both(Fields::default()))
             }
-        };
-        match renamed {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let why = "a later attempt has removed what this one had written".to_string();
-                Err(given_up(WRITE, &self.location, why))
-            }
-            other => other,
         }
+    }
+
+    /// Whether there is a directory of this name, without following a link; `None`: there is nothing.
+    fn is_directory(&mut self, path: &str) -> Result<Option<bool>> {
+        match self.attributes(session::LSTAT, path.as_bytes()) {
+            Ok(found) => Ok(Some(found.mode.map(|mode| mode & KIND_MASK) == Some(DIRECTORY))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn expect_directory(&mut self, path: &str, is_wanted: bool) -> Result<()> {
+        let (kind, why) = match self.is_directory(path)? {
+            Some(is_directory) if is_directory == is_wanted => return Ok(()),
+            Some(true) => (ErrorKind::NotAFile, "it is a directory"),
+            Some(false) => (ErrorKind::NotAFile, "it is no directory"),
+            None => (ErrorKind::NotFound, "there is no such name"),
+        };
+        Err(Error::new(kind, Status::Permanent, self.operation, &self.location, why))
+    }
+
+    /// Removes a directory and all that is below it, and gives the number of what was no directory.
+    fn remove_directory(&mut self, path: &str) -> Result<u64> {
+        let mut n_files = 0;
+        for (name, attributes) in self.names(path)? {
+            let Ok(name) = String::from_utf8(name) else {
+                let (kind, status) = (ErrorKind::InvalidName, Status::Permanent);
+                return Err(Error::new(kind, status, self.operation, &self.location, NOT_UTF8));
+            };
+            let below = format!("{}/{name}", path.trim_end_matches('/'));
+            match attributes.mode.map(|mode| mode & KIND_MASK) {
+                Some(DIRECTORY) => n_files += self.remove_directory(&below)?,
+                _ => {
+                    self.remove(&below)?;
+                    n_files += 1;
+                }
+            }
+        }
+        self.expect_ok(session::RMDIR, Fields::default().text(path.as_bytes()))?;
+        Ok(n_files)
     }
 
     fn put(&mut self, (path, part): (&str, &str), body: &mut dyn Read, put: &Put) -> Result<Stat> {
@@ -463,7 +513,7 @@ impl Line {
             self.remove_earlier(directory, &put.part)?;
         }
         put.may_appear(&location)?;
-        self.rename(part, path)?;
+        self.rename_part(part, path)?;
         self.stat(session::STAT, path.as_bytes())
     }
 }
@@ -622,6 +672,60 @@ impl Home for SftpHome {
             let removed = line.remove(&path_of(&location));
             keep(line, removed)
         })
+    }
+
+    fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        check_scheme(RENAME, from)?;
+        if authority_of(from) != authority_of(to) {
+            return Ok(false);
+        }
+        let (path, new) = (path_of(from), path_of(to));
+        let (path, new) = (path.trim_end_matches('/'), new.trim_end_matches('/'));
+        let mut line = self.hosts.line(RENAME, from)?;
+        let renamed = line.expect_directory(path, from.ends_in_slash()).and_then(|()| {
+            // A server that knows only the protocol's own request would have the older name removed first.
+            if from.ends_in_slash() && line.is_directory(new)?.is_some() {
+                let reason = "there is something of the new name, and a directory replaces nothing";
+                return Err(Error::new(ErrorKind::NotAFile, Status::Permanent, RENAME, to, reason));
+            }
+            line.make_directories(new)?;
+            line.rename(path, new).map(|()| true)
+        });
+        keep(line, renamed)
+    }
+
+    fn make_directory(&self, location: &Location) -> Result<()> {
+        check_scheme(MAKE_DIRECTORY, location)?;
+        let path = path_of(location);
+        let mut line = self.hosts.line(MAKE_DIRECTORY, location)?;
+        let made = line.make_directories(&format!("{}/", path.trim_end_matches('/'))).and_then(|()| {
+            let found = line.attributes(session::STAT, path.as_bytes())?;
+            match found.mode.map(|mode| mode & KIND_MASK) {
+                Some(DIRECTORY) | None => Ok(()),
+                Some(_) => {
+                    let (kind, status) = (ErrorKind::NotAFile, Status::Permanent);
+                    Err(Error::new(kind, status, MAKE_DIRECTORY, location, "there is a file of this name"))
+                }
+            }
+        });
+        keep(line, made)
+    }
+
+    fn remove_directory(&self, location: &Location) -> Result<u64> {
+        check_scheme(REMOVE, location)?;
+        let path = path_of(location);
+        let path = path.trim_end_matches('/');
+        let mut line = self.hosts.line(REMOVE, location)?;
+        let removed = line.expect_directory(path, true).and_then(|()| line.remove_directory(path));
+        keep(line, removed)
+    }
+
+    fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {
+        check_scheme(SET_MODE, location)?;
+        let mut line = self.hosts.line(SET_MODE, location)?;
+        let fields = Fields::default().text(path_of(location).as_bytes()).mode(Some(mode & 0o777));
+        let changed = line.expect_ok(session::SETSTAT, fields);
+        keep(line, changed)
     }
 
     fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {

@@ -32,6 +32,8 @@ const STAT: &str = "stat";
 const WRITE: &str = "write";
 const LIST: &str = "list";
 const REMOVE: &str = "remove";
+const RENAME: &str = "rename";
+const MAKE_DIRECTORY: &str = "make the directory";
 
 const CAPABILITIES: Capabilities = Capabilities {
     name: "webdav",
@@ -45,6 +47,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     remove: true,
     local_path: false,
     directories: false,
+    rename: true,
+    make_directory: true,
+    modes: false,
 };
 
 /// The kind of files on WebDAV servers.
@@ -217,6 +222,20 @@ impl DavHome {
         }
         self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned());
         Ok(())
+    }
+
+    fn forget_directories(&self) {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn check_directory(&self, operation: &'static str, location: &Location, url: &str) -> Result<()> {
+        match self.find(operation, location, url, "0")?.first() {
+            Some(found) if found.is_directory => Ok(()),
+            _ => {
+                let reason = "it is a file and no directory";
+                Err(Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason))
+            }
+        }
     }
 
     /// Removes what is at a URL; nothing there is no error. Gives whether something was there.
@@ -402,6 +421,45 @@ impl Home for DavHome {
     fn remove(&self, location: &Location) -> Result<()> {
         self.stat(location)?;
         self.delete(location, &url_of(REMOVE, location)?).map(|_| ())
+    }
+
+    fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        let (url, new) = (url_of(RENAME, from)?, url_of(RENAME, to)?);
+        if !web::are_at_one_server(&url, &new) {
+            return Ok(false);
+        }
+        match from.ends_in_slash() {
+            true => self.check_directory(RENAME, from, &url)?,
+            false => self.stat(from).map(drop)?,
+        }
+        self.make_directories(to, new.trim_end_matches('/'))?;
+        let overwrite = if from.ends_in_slash() { "F" } else { "T" };
+        let headers = [("destination", new.as_str()), ("overwrite", overwrite)];
+        let answer = self.send(RENAME, from, ("MOVE", &url), &headers, None)?;
+        self.forget_directories();
+        match answer.status() {
+            status if status.is_success() => Ok(true),
+            status if status == 412 => {
+                let reason = "there is something of the new name, and a directory replaces nothing";
+                Err(Error::new(ErrorKind::NotAFile, Status::Permanent, RENAME, to, reason))
+            }
+            _ => Err(self.refusal(RENAME, from, answer)),
+        }
+    }
+
+    fn make_directory(&self, location: &Location) -> Result<()> {
+        let url = format!("{}/", url_of(MAKE_DIRECTORY, location)?.trim_end_matches('/'));
+        self.make_directories(location, &url)?;
+        self.check_directory(MAKE_DIRECTORY, location, &url)
+    }
+
+    fn remove_directory(&self, location: &Location) -> Result<u64> {
+        let url = format!("{}/", url_of(REMOVE, location)?.trim_end_matches('/'));
+        self.check_directory(REMOVE, location, &url)?;
+        let n_files = self.list(&Listing::Under(location.clone()))?.found.len() as u64;
+        self.delete(location, &url)?;
+        self.forget_directories();
+        Ok(n_files)
     }
 }
 

@@ -34,6 +34,9 @@ const READ: &str = "read";
 const WRITE: &str = "write";
 const LIST: &str = "list";
 const REMOVE: &str = "remove";
+const RENAME: &str = "rename";
+const MAKE_DIRECTORY: &str = "make the directory";
+const SET_MODE: &str = "change the permissions of";
 const PLACES: &str = "find the hosts of";
 
 const CAPABILITIES: Capabilities = Capabilities {
@@ -48,6 +51,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     remove: true,
     local_path: false,
     directories: false,
+    rename: true,
+    make_directory: true,
+    modes: true,
 };
 
 /// The kind of files in HDFS.
@@ -437,6 +443,52 @@ impl Home for HdfsHome {
                 Err(Error::new(ErrorKind::NotFound, Status::Permanent, REMOVE, location, reason))
             }
         }
+    }
+
+    fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        let (url, new) = (url_of(RENAME, from)?, url_of(RENAME, to)?);
+        if !web::are_at_one_server(&url, &new) {
+            return Ok(false);
+        }
+        if self.0.find(RENAME, from)?.is_directory != from.ends_in_slash() {
+            let what = if from.ends_in_slash() { "it is no directory" } else { "it is a directory" };
+            return Err(Error::new(ErrorKind::NotAFile, Status::Permanent, RENAME, from, what));
+        }
+        let path = path_of(to);
+        let path = path.trim_end_matches('/');
+        if let Some((above, _)) = new.trim_end_matches('/').rsplit_once('/') {
+            self.0.ask_at(RENAME, to, above, ("PUT", "MKDIRS"), "")?;
+        }
+        // With `NONE` a name that is taken is an error, also that of an empty directory.
+        let option = if from.ends_in_slash() { "NONE" } else { "OVERWRITE" };
+        let more = format!("&renameoptions={option}&destination={}", encoded(path));
+        self.0.ask_at(RENAME, from, url.trim_end_matches('/'), ("PUT", "RENAME"), &more)?;
+        Ok(true)
+    }
+
+    fn make_directory(&self, location: &Location) -> Result<()> {
+        self.0.ask(MAKE_DIRECTORY, location, ("PUT", "MKDIRS"), "").map(drop)
+    }
+
+    fn remove_directory(&self, location: &Location) -> Result<u64> {
+        if !self.0.find(REMOVE, location)?.is_directory {
+            let reason = "it is no directory";
+            return Err(Error::new(ErrorKind::NotAFile, Status::Permanent, REMOVE, location, reason));
+        }
+        let n_files = self.list(&Listing::Under(location.clone()))?.found.len() as u64;
+        self.0.ask(REMOVE, location, ("DELETE", "DELETE"), "&recursive=true")?;
+        Ok(n_files)
+    }
+
+    fn mode(&self, location: &Location) -> Result<Option<u32>> {
+        let answer = self.0.ask(STAT, location, ("GET", "GETFILESTATUS"), "")?;
+        let bits = answer.get("FileStatus").and_then(|status| status.get("permission")?.as_str());
+        Ok(bits.and_then(|bits| u32::from_str_radix(bits, 8).ok()))
+    }
+
+    fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {
+        let more = format!("&permission={:o}", mode & 0o777);
+        self.0.ask(SET_MODE, location, ("PUT", "SETPERMISSION"), &more).map(drop)
     }
 
     fn places(&self, location: &Location) -> Result<Vec<PartPlace>> {

@@ -340,6 +340,26 @@ impl Home for Limited {
         self.inner.remove(location)
     }
 
+    fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        self.inner.rename(from, to)
+    }
+
+    fn make_directory(&self, location: &Location) -> Result<()> {
+        self.inner.make_directory(location)
+    }
+
+    fn remove_directory(&self, location: &Location) -> Result<u64> {
+        self.inner.remove_directory(location)
+    }
+
+    fn mode(&self, location: &Location) -> Result<Option<u32>> {
+        self.inner.mode(location)
+    }
+
+    fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {
+        self.inner.set_mode(location, mode)
+    }
+
     fn may_write(&self, location: &Location) -> Result<()> {
         self.inner.may_write(location)
     }

@@ -217,6 +217,32 @@ impl Home for Retry {
         })
     }
 
+    fn rename(&self, from: &Location, to: &Location) -> Result<bool> {
+        self.0.backoff.run(|n_tries| match self.0.inner.rename(from, to) {
+            Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(true),
+            other => other,
+        })
+    }
+
+    fn make_directory(&self, location: &Location) -> Result<()> {
+        self.0.backoff.run(|_| self.0.inner.make_directory(location))
+    }
+
+    fn remove_directory(&self, location: &Location) -> Result<u64> {
+        self.0.backoff.run(|n_tries| match self.0.inner.remove_directory(location) {
+            Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(0),
+            other => other,
+        })
+    }
+
+    fn mode(&self, location: &Location) -> Result<Option<u32>> {
+        self.0.backoff.run(|_| self.0.inner.mode(location))
+    }
+
+    fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {
+        self.0.backoff.run(|_| self.0.inner.set_mode(location, mode))
+    }
+
     fn may_write(&self, location: &Location) -> Result<()> {
         self.0.inner.may_write(location)
     }

@@ -1,0 +1,398 @@
+//! `eyas mv`, `rm`, `mkdir`, `chmod` and `stat`: names, directories and permissions at home.
+//!
+//! What a home can do at once, it does itself. Elsewhere an object is moved by a copy, and its old name goes only when the copy is
+//! complete and the object has not changed meanwhile. Such a copy replaces nothing: two homes may be two ways to one storage, and then
+//! what would be replaced is the object itself.
+
+use crate::cp::{CopyTarget, LeftOut, Source, copy, copy_all, sources_of, target_of};
+use crate::homes::{self, Moving, named};
+use crate::print::size;
+use crate::{Exit, Fault, json};
+use clap::Args;
+use eyas_storage::{Error, ErrorKind, Homes, Listed, Listing, Location, PartPlace, Status};
+use eyas_text::{plural, shown};
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Args)]
+pub struct MvArgs {
+    /// Files, patterns in quotes, or directories (a `/` at the end, except for paths): paths or URLs
+    #[arg(value_name = "SOURCE", required = true)]
+    sources: Vec<String>,
+    /// The new name, or a directory for the old names: one that exists here, or one that ends in `/`
+    #[arg(value_name = "TARGET")]
+    target: String,
+}
+
+#[derive(Args)]
+pub struct RmArgs {
+    /// Files, patterns in quotes, or directories with -r: paths or URLs
+    #[arg(value_name = "PLACE", required = true)]
+    places: Vec<String>,
+    /// Remove directories with all that is below them; links are removed, and not what they lead to
+    #[arg(short, long)]
+    recursive: bool,
+    /// What is not there is no error
+    #[arg(short, long)]
+    force: bool,
+}
+
+#[derive(Args)]
+pub struct MkdirArgs {
+    /// Directories: paths or URLs. Those above them are made, too
+    #[arg(value_name = "DIRECTORY", required = true)]
+    directories: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct ChmodArgs {
+    /// The new permission bits, as an octal number: 644
+    #[arg(value_name = "MODE", value_parser = mode)]
+    mode: u32,
+    /// Files or directories, or patterns in quotes: paths or URLs
+    #[arg(value_name = "PLACE", required = true)]
+    places: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct StatArgs {
+    /// Files, or patterns in quotes: paths or URLs
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+    /// One JSON value on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777);
+    bits.ok_or_else(|| "write an octal number up to 777, as in 644".into())
+}
+
+/// A word that names a directory, as its location; `None`: it names something else.
+fn directory_of(word: &str) -> Result<Option<Location>, Fault> {
+    let is_link = std::fs::symlink_metadata(word).is_ok_and(|found| found.is_symlink());
+    match word.ends_with('/') || Path::new(word).is_dir() && !is_link {
+        true => homes::location(&format!("{}/", word.trim_end_matches('/'))).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// A whole home is nothing that is moved or removed by a slip of a finger.
+fn refuse_whole_home(verb: &str, location: &Location) -> Result<(), Fault> {
+    let text = location.as_str();
+    let path =
+        text.split_once("://").map_or(text, |(_, rest)| rest.split_once('/').map_or("", |(_, path)| path));
+    match path.trim_matches('/').is_empty() {
+        false => Ok(()),
+        true => {
+            let message = format!("{} is all of a home; nothing was done", named(location));
+            let hint = format!("name what is below it: `eyas {verb} -r {}NAME`", named(location));
+            Err(Fault::new(Exit::BadInput, message).hint(hint))
+        }
+    }
+}
+
+// ---------------------------------------------------------------- mv
+
+pub fn mv(args: MvArgs) -> Result<Exit, Fault> {
+    let homes = homes::open()?;
+    let left_out = LeftOut::default();
+    let (mut sources, mut directories) = (vec![], vec![]);
+    for word in &args.sources {
+        match directory_of(word)? {
+            Some(directory) => directories.push(directory),
+            None => sources.extend(sources_of(&homes, word, false, &left_out)?),
+        }
+    }
+    let into = sources.len() + directories.len() > 1 || homes::names_a_directory(&args.target);
+    for directory in directories {
+        refuse_whole_home("mv", &directory)?;
+        match directory.has_flat_names() {
+            true => sources.extend(objects_below(&homes, &directory, into, &left_out)?),
+            false => move_directory(&homes, &directory, &args.target, into)?,
+        }
+    }
+    if sources.is_empty() {
+        return Ok(Exit::Good);
+    }
+    let into = into || sources.iter().any(|source| source.name.contains('/'));
+    copy_all(sources, (&args.target, into), left_out, &|to, from, moving| {
+        move_object(&homes, to, from, moving)
+    })
+}
+
+/// All objects whose names begin with that of a directory, where there are no directories. They keep their names from it on, and with
+/// `into` its own name before that.
+fn objects_below(
+    homes: &Homes,
+    directory: &Location,
+    into: bool,
+    left_out: &LeftOut,
+) -> Result<Vec<Source>, Fault> {
+    let mut sources = sources_of(homes, directory.as_str(), true, left_out)?;
+    if sources.is_empty() {
+        return Err(homes::nothing(directory.as_str()));
+    }
+    if into {
+        let above = directory.file_name();
+        sources.iter_mut().for_each(|source| source.name = format!("{above}/{}", source.name));
+    }
+    Ok(sources)
+}
+
+fn move_directory(homes: &Homes, directory: &Location, target: &str, into: bool) -> Result<(), Fault> {
+    let target_directory = target_of(target)?;
+    let to = match into {
+        true => target_directory.below(&directory.file_name()).map_err(homes::fault)?,
+        false => target_directory,
+    };
+    match homes.rename(directory, &to).map_err(homes::fault)? {
+        true => Ok(()),
+        false => {
+            let (from, to) = (named(directory), named(&to));
+            let message = format!(
+                "the directory {from} cannot get the name {to}, which is at another home or file system"
+            );
+            let hint = format!("`eyas cp -r {from} {to}` copies it; then `eyas rm -r {from}`");
+            Err(Fault::new(Exit::BadInput, message).hint(hint))
+        }
+    }
+}
+
+fn move_object(homes: &Homes, to: &CopyTarget<'_>, from: &Location, moving: &Moving) -> Result<(), Error> {
+    let refuse = |kind, why: &str| Error::new(kind, Status::Permanent, "move", from, why);
+    if to.location == from {
+        return Err(refuse(ErrorKind::InvalidName, "it has this name already"));
+    }
+    if homes.rename(from, to.location)? {
+        return Ok(());
+    }
+    if !homes.get(from).capabilities().remove {
+        // Says in the home's words that nothing can be removed there, before anything is copied.
+        return homes.remove(from);
+    }
+    match homes.stat(to.location) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(_) => {
+            let why = format!(
+                "{} is there already, and a move between homes replaces nothing; copy and remove it yourself",
+                to.location
+            );
+            return Err(refuse(ErrorKind::InvalidName, &why));
+        }
+    }
+    let copied = copy(homes, to, from, moving)?;
+    if homes.stat(from)?.version.contradicts(&copied.version) {
+        let why = format!("it changed while it was copied to {}; both are kept", to.location);
+        return Err(refuse(ErrorKind::Changed, &why));
+    }
+    homes.remove(from)
+}
+
+// ---------------------------------------------------------------- rm
+
+pub fn rm(args: RmArgs) -> Result<Exit, Fault> {
+    let homes = homes::open()?;
+    let (mut objects, mut directories) = (vec![], vec![]);
+    for word in &args.places {
+        match directory_of(word)? {
+            Some(directory) if args.recursive => {
+                refuse_whole_home("rm", &directory)?;
+                directories.push(directory);
+            }
+            Some(_) => {
+                let message = format!("{} is a directory; nothing was removed", shown(word));
+                return Err(
+                    Fault::new(Exit::BadInput, message).hint("-r removes it with all that is below it")
+                );
+            }
+            None => {
+                for location in named_by(&homes, word, args.force)? {
+                    match args.recursive && location.path().is_none() && is_no_file(&homes, &location)? {
+                        true => directories.push(location),
+                        false => objects.push(location),
+                    }
+                }
+            }
+        }
+    }
+    let removed = Removed::default();
+    for directory in directories {
+        if homes.get(&directory).capabilities().make_directory {
+            removed.take(homes.remove_directory(&directory), args.force);
+            continue;
+        }
+        let Listed { found, left_out } =
+            homes.list(&Listing::Under(directory.clone())).map_err(homes::fault)?;
+        eyas_storage::LeftOut::say_all(&left_out);
+        removed.n_failed.fetch_add(left_out.len() as u64, Ordering::Relaxed);
+        if found.is_empty() && left_out.is_empty() && !args.force {
+            return Err(homes::nothing(directory.as_str()));
+        }
+        objects.extend(found);
+    }
+    homes::each(objects.len(), &|n| {
+        removed.take(homes.remove(&objects[n]).map(|()| 1), args.force);
+        Ok(())
+    })?;
+    removed.end()
+}
+
+/// Whether there is no file of this name, so that it may be that of a directory.
+fn is_no_file(homes: &Homes, location: &Location) -> Result<bool, Fault> {
+    match homes.stat(location) {
+        Ok(_) => Ok(false),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotAFile) => Ok(true),
+        Err(error) => Err(homes::fault(error)),
+    }
+}
+
+/// The objects that a word names: one, or all that match a pattern.
+fn named_by(homes: &Homes, word: &str, may_be_none: bool) -> Result<Vec<Location>, Fault> {
+    if std::fs::symlink_metadata(word).is_ok() {
+        return Ok(vec![homes::location(word)?]);
+    }
+    match homes::listing(word)? {
+        listing @ Listing::Glob { .. } => {
+            let Listed { found, left_out } = homes.list(&listing).map_err(homes::fault)?;
+            eyas_storage::LeftOut::say_all(&left_out);
+            match found.is_empty() && !may_be_none {
+                true => Err(homes::nothing(word)),
+                false => Ok(found),
+            }
+        }
+        Listing::Under(_) => Ok(vec![homes::location(word)?]),
+    }
+}
+
+/// What was removed, and what was not.
+#[derive(Default)]
+struct Removed {
+    n_files: AtomicU64,
+    n_failed: AtomicU64,
+}
+
+impl Removed {
+    fn take(&self, result: Result<u64, Error>, may_be_none: bool) {
+        match result {
+            Ok(n) => drop(self.n_files.fetch_add(n, Ordering::Relaxed)),
+            Err(error) if may_be_none && error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                eyas_text::say!("eyas: {error}");
+                self.n_failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn end(self) -> Result<Exit, Fault> {
+        let (n_files, n_failed) = (self.n_files.into_inner(), self.n_failed.into_inner());
+        eyas_text::say!("removed {}", plural(n_files, "file"));
+        match n_failed {
+            0 => Ok(Exit::Good),
+            n => Err(Fault::new(Exit::Other, format!("{} could not be removed", plural(n, "name")))),
+        }
+    }
+}
+
+// ---------------------------------------------------------------- mkdir, chmod, stat
+
+pub fn mkdir(args: MkdirArgs) -> Result<Exit, Fault> {
+    let homes = homes::open()?;
+    for word in &args.directories {
+        let location = homes::location(&format!("{}/", word.trim_end_matches('/')))?;
+        homes.make_directory(&location).map_err(|error| {
+            let is_flat = location.has_flat_names();
+            let fault = homes::fault(error);
+            match is_flat {
+                true => fault.hint("names with a `/` in them need no directory there"),
+                false => fault,
+            }
+        })?;
+    }
+    Ok(Exit::Good)
+}
+
+pub fn chmod(args: ChmodArgs) -> Result<Exit, Fault> {
+    let homes = homes::open()?;
+    let mut places = vec![];
+    for word in &args.places {
+        places.extend(named_by(&homes, word, false)?);
+    }
+    homes::each(places.len(), &|n| homes.set_mode(&places[n], args.mode).map_err(homes::fault))?;
+    Ok(Exit::Good)
+}
+
+/// What is known of an object without reading it.
+#[derive(Serialize)]
+struct ObjectStory {
+    location: String,
+    size_bytes: u64,
+    /// Equal texts mean equal bytes, as far as the home can tell.
+    version: String,
+    /// Nanoseconds since 1970, where the home says it.
+    modified_ns: Option<i64>,
+    /// Three octal digits, where the home has permissions.
+    mode: Option<String>,
+    /// The hosts that have parts of it on their disks, where the home says it.
+    hosts: Vec<String>,
+}
+
+impl ObjectStory {
+    fn of(homes: &Homes, location: &Location) -> Result<ObjectStory, Error> {
+        let stat = homes.stat(location)?;
+        let mode = homes.mode(location)?.map(|mode| format!("{:03o}", mode & 0o777));
+        let mut hosts: Vec<String> =
+            homes.places(location)?.into_iter().flat_map(|PartPlace { hosts, .. }| hosts).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        Ok(ObjectStory {
+            location: location.to_string(),
+            size_bytes: stat.size_bytes,
+            version: stat.version.shown(),
+            modified_ns: stat.version.modified_ns(),
+            mode,
+            hosts,
+        })
+    }
+
+    fn show(&self) {
+        show!("{}", self.location);
+        show!("  size      {} ({} B)", size(self.size_bytes), self.size_bytes);
+        show!("  version   {}", self.version);
+        if let Some(mode) = &self.mode {
+            show!("  mode      {mode}");
+        }
+        if !self.hosts.is_empty() {
+            show!("  on hosts  {}", self.hosts.join(", "));
+        }
+    }
+}
+
+pub fn stat(args: StatArgs) -> Result<Exit, Fault> {
+    let homes = homes::open()?;
+    let mut files = vec![];
+    for word in &args.files {
+        if directory_of(word)?.is_some() {
+            let message = format!("{} is a directory", shown(word));
+            return Err(Fault::new(Exit::BadInput, message).hint("`eyas ls -l` lists what is in it"));
+        }
+        files.extend(named_by(&homes, word, false)?);
+    }
+    let stories: Vec<Mutex<Option<ObjectStory>>> = files.iter().map(|_| Mutex::default()).collect();
+    homes::each(files.len(), &|n| {
+        let story = ObjectStory::of(&homes, &files[n]).map_err(homes::fault)?;
+        *stories[n].lock().expect("no holder panics") = Some(story);
+        Ok(())
+    })?;
+    let stories: Vec<ObjectStory> =
+        stories.into_iter().filter_map(|story| story.into_inner().expect("no holder panics")).collect();
+    match args.json {
+        true => json::write(&stories)?,
+        false => stories.iter().for_each(ObjectStory::show),
+    }
+    Ok(Exit::Good)
+}

@@ -1,0 +1,104 @@
+"""`eyas mv`, `rm`, `mkdir`, `chmod` and `stat` with folders, and between them and a bucket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from buckets import Server, moto
+from harness import Run
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder = tmp_path / "files"
+    for name in ("a.txt", "b c+d%.txt", "folder/deep/é.txt"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_files_and_folders_are_moved_in_place(run: Run, files: Path) -> None:
+    inode = (files / "a.txt").stat().st_ino
+    run("mv", "a.txt", "new/name.txt", cwd=files)
+    assert (files / "new/name.txt").stat().st_ino == inode, "the bytes stay where they are"
+    run("mv", "*.txt", "folder", "new/", cwd=files)
+    assert names(files) == [
+        "new",
+        "new/b c+d%.txt",
+        "new/folder",
+        "new/folder/deep",
+        "new/folder/deep/é.txt",
+        "new/name.txt",
+    ]
+    refused = run("mv", "new/name.txt", "new/name.txt", cwd=files, status=2).stderr
+    assert "it has this name already" in refused
+    below = run("mv", "new", "new/folder/", cwd=files, status=4).stderr
+    assert "new" in below and (files / "new/folder").is_dir()
+    run("mv", "none", "x", cwd=files, status=2)
+
+
+def test_objects_move_between_a_folder_and_a_bucket(run: Run, files: Path, s3: Server) -> None:
+    place = f"s3://{s3.new_bucket()}"
+    env = s3.env()
+    run("mv", "a.txt", "b c+d%.txt", f"{place}/in/", cwd=files, env=env)
+    assert names(files) == ["folder", "folder/deep", "folder/deep/é.txt"]
+    (files / "folder/a.txt").write_text("older")
+    there = run("mv", f"{place}/in/*.txt", "folder/", cwd=files, env=env, status=4).stderr
+    assert "replaces nothing" in there and (files / "folder/a.txt").read_text() == "older"
+    (files / "folder/a.txt").unlink()
+    run("mv", f"{place}/in/a.txt", "folder/", cwd=files, env=env)
+    assert (files / "folder/b c+d%.txt").read_text() == "b c+d%.txt"
+    assert run("ls", f"{place}/", env=env).stdout == ""
+    refused = run("mv", "folder", f"{place}/", cwd=files, env=env, status=2).stderr
+    assert "cp -r" in refused and (files / "folder/a.txt").exists()
+    run("cp", "-r", "folder", f"{place}/one/", cwd=files, env=env)
+    run("mv", f"{place}/one/", f"{place}/two", env=env)
+    assert run("cat", f"{place}/two/deep/é.txt", env=env).stdout == "folder/deep/é.txt"
+    run("rm", f"{place}/two/", env=env, status=2)
+    assert "removed 3 files" in run("rm", "-r", f"{place}/two", env=env).stderr
+    assert run("ls", f"{place}/", env=env).stdout == ""
+    assert "need no directory" in run("mkdir", f"{place}/d", env=env, status=2).stderr
+    assert "nothing was done" in run("rm", "-r", f"{place}/", env=env, status=2).stderr
+
+
+def test_removing_follows_no_links(run: Run, files: Path) -> None:
+    (files / "kept").mkdir()
+    (files / "kept/x").write_text("x")
+    (files / "folder/link").symlink_to(files / "kept")
+    (files / "other").symlink_to(files / "kept")
+    refused = run("rm", "folder", cwd=files, status=2).stderr
+    assert "is a directory" in refused
+    assert "removed 2 files" in run("rm", "-r", "folder", cwd=files).stderr
+    run("rm", "-r", "other", cwd=files)
+    assert names(files) == ["a.txt", "b c+d%.txt", "kept", "kept/x"]
+    assert "no such file" in run("rm", "none", "a.txt", cwd=files, status=4).stderr.lower()
+    assert not (files / "a.txt").exists(), "one that is not there keeps no other"
+    run("rm", "--force", "none", "no*ne", cwd=files)
+    assert "nothing was done" in run("rm", "-r", "/", cwd=files, status=2).stderr
+
+
+def test_what_is_known_of_a_file_is_shown_and_its_mode_changed(run: Run, files: Path) -> None:
+    run("mkdir", "x/y", "x/y", cwd=files)
+    assert (files / "x/y").is_dir()
+    run("chmod", "640", "*.txt", cwd=files)
+    assert (files / "a.txt").stat().st_mode & 0o777 == 0o640
+    assert "octal" in run("chmod", "u+x", "a.txt", cwd=files, status=2).stderr
+    [story] = json.loads(run("stat", "--json", "a.txt", cwd=files).stdout)
+    assert (story["size_bytes"], story["mode"]) == (5, "640")
+    assert story["modified_ns"] == (files / "a.txt").stat().st_mtime_ns
+    assert "5 B" in run("stat", "a.txt", cwd=files).stdout
+    assert "is a directory" in run("stat", "folder", cwd=files, status=2).stderr
