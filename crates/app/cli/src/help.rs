@@ -9,7 +9,7 @@ use std::fmt::Write;
 pub const WIDTH: usize = 100;
 
 /// All verbs, by what they are for.
-pub const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Work",
         &["map", "pairs", "run", "submit", "wait", "cancel", "convert", "graph", "export", "predict", "sim"],
@@ -24,7 +24,13 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("Parts of a cluster", &["dispatcher", "executor", "provider"]),
+    ("This program", &["completions", "man"]),
 ];
+
+/// The verbs that people type, in the order of the help.
+pub fn names_of_verbs() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().flat_map(|(_, names)| names.iter().copied())
+}
 
 /// Whether the words ask for the help of the whole program.
 pub fn is_overview(words: &[OsString]) -> bool {
@@ -54,8 +60,8 @@ fn verbs(command: &Command) -> String {
             let verb = command.find_subcommand(name);
             let about = verb.and_then(Command::get_about).map(ToString::to_string).unwrap_or_default();
             let mut first = *name;
-            for line in wrapped(&about, WIDTH - 14) {
-                let _ = writeln!(text, "  {:<11} {line}", std::mem::take(&mut first));
+            for line in wrapped(&about, WIDTH - 15) {
+                let _ = writeln!(text, "  {:<12} {line}", std::mem::take(&mut first));
             }
         }
     }

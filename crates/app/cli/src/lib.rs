@@ -66,6 +66,7 @@ mod resume;
 mod run;
 mod running;
 mod runtimes;
+mod shell;
 mod signals;
 pub mod sim;
 mod source;
@@ -249,5 +250,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),
         Verb::Provider(args) => provider::provider(args),
+        Verb::Completions(args) => shell::completions(&args),
+        Verb::Man(args) => shell::man(&args),
     }
 }

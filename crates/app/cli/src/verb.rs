@@ -17,6 +17,7 @@ use crate::ls::LsArgs;
 use crate::map::MapArgs;
 use crate::provider::ProviderArgs;
 use crate::run::RunArgs;
+use crate::shell::{CompletionsArgs, ManArgs};
 use crate::status::StatusArgs;
 use crate::submit::SubmitArgs;
 use crate::tasks::TasksArgs;
@@ -133,6 +134,10 @@ pub enum Verb {
     Executor(ExecutorArgs),
     /// The part of a local cluster that starts and ends nodes
     Provider(ProviderArgs),
+    /// Print what bash, zsh or fish need to complete eyas's words
+    Completions(CompletionsArgs),
+    /// Write eyas's pages for `man`, one for each command
+    Man(ManArgs),
 }
 
 #[cfg(test)]

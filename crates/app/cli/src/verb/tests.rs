@@ -1,7 +1,7 @@
 //! Tests of the options of all verbs.
 
 use super::*;
-use crate::help::{GROUPS, MORE, WIDTH, overview};
+use crate::help::{MORE, WIDTH, names_of_verbs, overview};
 use clap::CommandFactory;
 use eyas_core::dispatcher::KeepRuns;
 
@@ -134,12 +134,12 @@ fn the_overview_has_each_verb_once() {
     let command = Cli::command();
     let mut verbs: Vec<&str> =
         command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(|verb| verb.get_name()).collect();
-    let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let mut grouped: Vec<&str> = names_of_verbs().collect();
     verbs.sort_unstable();
     grouped.sort_unstable();
     assert_eq!(verbs, grouped);
     let text = overview(Cli::command()).to_string();
-    assert!(text.contains("\nWork:\n  map         One command over"), "{text}");
+    assert!(text.contains("\nWork:\n  map          One command over"), "{text}");
     assert!(text.contains("--version") && text.contains("Exit status: 0"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
 }

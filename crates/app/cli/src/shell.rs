@@ -1,0 +1,61 @@
+//! `eyas completions` and `eyas man`: what a shell and `man` know of the program, made of the same declarations as its help.
+
+use crate::help::names_of_verbs;
+use crate::verb::Cli;
+use crate::{Exit, Fault};
+use clap::{Args, Command, CommandFactory};
+use eyas_text::{plural, shown_path};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct CompletionsArgs {
+    /// The shell that completes the words
+    #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
+}
+
+#[derive(Args)]
+pub struct ManArgs {
+    /// The folder for the pages; it is made if it is not there
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+}
+
+/// The program with the verbs that people type.
+fn program() -> Command {
+    let mut command = Cli::command();
+    command.build();
+    command
+}
+
+pub fn completions(args: &CompletionsArgs) -> Result<Exit, Fault> {
+    let shell: clap_complete::Shell = args.shell.parse().expect("the values of the option are shells");
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "eyas", &mut script);
+    let mut out = eyas_text::raw_unless_terminal();
+    out.write_all(&script)?;
+    out.flush()?;
+    Ok(Exit::Good)
+}
+
+pub fn man(args: &ManArgs) -> Result<Exit, Fault> {
+    let fail = |what: &Path, error: std::io::Error| {
+        Fault::new(Exit::Other, format!("{} cannot be written: {error}", shown_path(what)))
+    };
+    std::fs::create_dir_all(&args.folder).map_err(|error| fail(&args.folder, error))?;
+    let program = program();
+    let verbs = names_of_verbs().filter_map(|name| program.find_subcommand(name).cloned());
+    let mut n_pages = 0;
+    for command in std::iter::once(program.clone()).chain(verbs) {
+        let name = command.get_bin_name().unwrap_or("eyas").replace(' ', "-");
+        let path = args.folder.join(format!("{name}.1"));
+        let mut page = Vec::new();
+        let title = clap_mangen::Man::new(command).title(name.to_uppercase());
+        title.render(&mut page).expect("memory takes all");
+        std::fs::write(&path, page).map_err(|error| fail(&path, error))?;
+        n_pages += 1;
+    }
+    eyas_text::say!("{} in {}", plural(n_pages, "page"), shown_path(&args.folder));
+    Ok(Exit::Good)
+}
