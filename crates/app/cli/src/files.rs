@@ -5,6 +5,7 @@
 //! what would be replaced is the object itself.
 
 use crate::cp::{CopyTarget, LeftOut, Source, copy, copy_all, sources_of, target_of};
+use crate::dirs::working;
 use crate::homes::{self, Moving, named};
 use crate::print::size;
 use crate::{Exit, Fault, json};
@@ -80,19 +81,20 @@ fn directory_of(word: &str) -> Result<Option<Location>, Fault> {
     }
 }
 
-/// A whole home is nothing that is moved or removed by a slip of a finger.
+/// A whole home, or the folder that the user is in, is nothing that is moved or removed by a slip of a finger.
 fn refuse_whole_home(verb: &str, location: &Location) -> Result<(), Fault> {
     let text = location.as_str();
-    let path =
-        text.split_once("://").map_or(text, |(_, rest)| rest.split_once('/').map_or("", |(_, path)| path));
-    match path.trim_matches('/').is_empty() {
-        false => Ok(()),
-        true => {
-            let message = format!("{} is all of a home; nothing was done", named(location));
-            let hint = format!("name what is below it: `eyas {verb} -r {}NAME`", named(location));
-            Err(Fault::new(Exit::BadInput, message).hint(hint))
-        }
-    }
+    let below_host =
+        |rest: &str| rest.split_once('/').is_some_and(|(_, path)| !path.trim_matches('/').is_empty());
+    let what = match (location.path(), text.split_once("://")) {
+        (Some(path), _) if path == Path::new("/") => "all of a home",
+        (Some(path), _) if working()?.starts_with(path) => "the folder that you are in, or above it",
+        (None, Some((_, rest))) if !below_host(rest) => "all of a home",
+        _ => return Ok(()),
+    };
+    let message = format!("{} is {what}; nothing was done", named(location));
+    let hint = format!("name what is below it, as in `eyas {verb} {}NAME`", named(location));
+    Err(Fault::new(Exit::BadInput, message).hint(hint))
 }
 
 // ---------------------------------------------------------------- mv
