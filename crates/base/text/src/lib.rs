@@ -15,6 +15,7 @@
 
 mod count;
 mod markup;
+mod mistake;
 mod nearest;
 mod printer;
 mod shell;
@@ -23,6 +24,7 @@ mod urls;
 
 pub use count::{count, plural};
 pub use markup::markup;
+pub use mistake::Mistake;
 pub use nearest::nearest;
 pub use printer::{
     Printer, clear_line, printed_stderr, printed_stdout, raw_unless_terminal, redraw_line, stderr,
@@ -33,7 +35,7 @@ pub use shell::Shell;
 pub use size::{size, size_beside};
 use std::fmt;
 use std::path::Path;
-pub use urls::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query};
+pub use urls::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query, is_of_web, without_query};
 
 /// Prints a line for the user on standard error. A failure to print it is no reason to end.
 #[macro_export]
@@ -111,7 +113,8 @@ impl fmt::Display for Shown<'_> {
             let plain = Shown { ..*self };
             return f.pad(&format!("{plain}"));
         }
-        let text = &*urls::without_queries(self.text, !self.quote.is_empty());
+        let is_one = !self.quote.is_empty();
+        let text = &*urls::without_queries(self.text, |start| is_one && start == 0, urls::ends_in_web);
         f.write_str(self.quote)?;
         // The characters of short texts, which nearly all are, need not be counted.
         let n_chars = match text.len() > self.chars_max {

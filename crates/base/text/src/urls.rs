@@ -16,21 +16,44 @@ pub fn is_hidden_query(query: &[u8]) -> bool {
     })
 }
 
-/// The text with `...` in place of what stands behind the `?` or `#` of each URL of the web. `is_one`: the text is one name, and if it
-/// is a URL, it is one to its end.
-pub(crate) fn without_queries(text: &[u8], is_one: bool) -> Cow<'_, [u8]> {
+/// Whether URLs of this scheme are those of web servers.
+pub fn is_of_web(scheme: &str) -> bool {
+    ["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web))
+}
+
+/// Whether what stands before `://` ends in such a scheme.
+pub(crate) fn ends_in_web(scheme: &str) -> bool {
+    is_of_web(scheme.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default())
+}
+
+/// The text of one location with `...` in place of its query, if it is a URL of a scheme that `hides`.
+pub fn without_query(location: &str, hides: impl Fn(&str) -> bool) -> Cow<'_, str> {
+    match without_queries(location.as_bytes(), |_| true, hides) {
+        Cow::Borrowed(_) => location.into(),
+        Cow::Owned(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+    }
+}
+
+/// The text with `...` in place of what stands behind the `?` or `#` of each URL of a scheme that `hides`. `is_to_end`: a URL that begins
+/// at this byte goes on to the end of the text; others end where a name in a sentence does.
+pub(crate) fn without_queries(
+    text: &[u8],
+    is_to_end: impl Fn(usize) -> bool,
+    hides: impl Fn(&str) -> bool,
+) -> Cow<'_, [u8]> {
+    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
     let mut out = vec![];
     // Up to here the text was taken over; from there on the next URL is looked for.
     let (mut taken, mut from) = (0, 0);
     while let Some(at) = text[from..].windows(3).position(|some| some == b"://").map(|at| from + at) {
         from = at + 3;
-        let scheme = text[..at].rsplit(|byte| !byte.is_ascii_alphanumeric()).next().unwrap_or_default();
-        if ![&b"http"[..], b"https"].iter().any(|web| scheme.eq_ignore_ascii_case(web)) {
+        let start = text[..at].iter().rposition(|byte| !is_of_scheme(byte)).map_or(0, |before| before + 1);
+        if !std::str::from_utf8(&text[start..at]).is_ok_and(&hides) {
             continue;
         }
         let ends =
             |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"\"'<>`".contains(byte);
-        let end = match is_one && at == scheme.len() {
+        let end = match is_to_end(start) {
             true => text.len(),
             false => text[from..].iter().position(ends).map_or(text.len(), |n| from + n),
         };
@@ -73,7 +96,7 @@ mod tests {
             (&hidden, true, &hidden),
             ("://?a", true, "://?a"),
         ] {
-            let shown = without_queries(text.as_bytes(), is_one);
+            let shown = without_queries(text.as_bytes(), |start| is_one && start == 0, ends_in_web);
             assert_eq!(String::from_utf8_lossy(&shown), expect, "{text}");
         }
     }

@@ -5,7 +5,7 @@
 //! read for others are told what they need ([`known_from`], [`learn`]); decision 0086 says how.
 
 use crate::scheme::KindNo;
-use eyas_text::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query};
+use eyas_text::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query, is_of_web, without_query};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,25 @@ pub(crate) fn hide(url: &mut String, start: usize) {
     url.push_str(&digest);
 }
 
+/// What stood in place of [`HIDDEN_QUERY`] in an older version, with the same digest behind it.
+const HIDDEN_QUERY_BEFORE: &str = "signed=";
+
+/// The text of a location as this version writes it. Journals, event logs and caches of older versions have URLs of the web with their
+/// queries, which this process knows from now on, or with digests that were marked otherwise. `None`: the text is as it should be.
+pub fn renewed(text: &str) -> Option<String> {
+    let (scheme, _) = text.split_once("://").filter(|(scheme, _)| is_of_web(scheme))?;
+    let at = text.find('?')? + 1;
+    let mut new = text.to_owned();
+    if let Some(digest) = text[at..].strip_prefix(HIDDEN_QUERY_BEFORE) {
+        let marked = format!("{HIDDEN_QUERY}{digest}");
+        if is_hidden_query(marked.as_bytes()) {
+            new.replace_range(at.., &marked);
+        }
+    }
+    hide(&mut new, scheme.len());
+    Some(new).filter(|new| new != text)
+}
+
 /// The URL that a server is asked for. `None`: this process does not know the query.
 pub(crate) fn reveal(url: &str) -> Option<Cow<'_, str>> {
     let Some((place, query)) = url.split_once('?').filter(|(_, query)| is_hidden_query(query.as_bytes()))
@@ -73,19 +92,7 @@ pub fn with_secrets(location: &str) -> Cow<'_, str> {
 /// A text that somebody wrote, for a message about it: without the query that it has if it is a URL of the web, or of a scheme that
 /// nobody knows. In names of other homes a `?` may stand for a character.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    let scheme = text.split_once("://").map(|(before, _)| {
-        before.rsplit(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).next().unwrap_or_default()
-    });
-    let has_query = scheme.is_some_and(|scheme| {
-        let is_of_web = ["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web));
-        is_of_web || KindNo::find(scheme).is_none()
-    });
-    match text.find(['?', '#']) {
-        Some(at) if has_query && at + 1 < text.len() && !is_hidden_query(&text.as_bytes()[at + 1..]) => {
-            format!("{}...", &text[..=at]).into()
-        }
-        _ => text.into(),
-    }
+    without_query(text, |scheme| is_of_web(scheme) || KindNo::find(scheme).is_none())
 }
 
 /// The queries that this process knows, from the `n`-th on, for a process that reads for it.
@@ -162,6 +169,20 @@ mod tests {
         ] {
             assert_eq!(without_secrets(text), expect);
         }
+    }
+
+    #[test]
+    fn what_older_versions_wrote_is_renewed() {
+        let digest = digest_of("k=1");
+        let expect = format!("https://h/x?hidden={digest}");
+        assert_eq!(renewed("https://h/x?k=1").as_deref(), Some(expect.as_str()));
+        assert_eq!(reveal(&expect).unwrap(), "https://h/x?k=1");
+        assert_eq!(renewed(&format!("https://h/x?signed={digest}")).as_deref(), Some(expect.as_str()));
+        for text in [expect.as_str(), "https://h/x", "https://h/x?", "/a?k=1", "s3://b/x?k=1", "run:x?k=1"] {
+            assert_eq!(renewed(text), None, "{text}");
+        }
+        // A server's own parameter of that name is a query like any other.
+        assert!(renewed("https://h/x?signed=yes").unwrap().contains("?hidden="));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! [`Error`] displays as one sentence with its place, and a hint on its own line. The parts are public, so
 //! that a program can point at the place instead.
 
-use eyas_text::reason;
+use eyas_text::Mistake;
 pub(crate) use eyas_text::shown;
 use std::fmt;
 use std::io;
@@ -114,25 +114,9 @@ impl Deref for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let p = &self.0;
-        let mut place = eyas_text::line_of(&p.origin).to_string();
-        for (word, number) in [("line", p.line), ("column", p.column)] {
-            if let Some(number) = number {
-                let comma = if place.is_empty() { "" } else { ", " };
-                place.push_str(&format!("{comma}{word} {number}"));
-            }
-        }
-        if !place.is_empty() {
-            write!(f, "{place}: ")?;
-        }
-        f.write_str(&p.message)?;
-        if let Some(source) = &p.source {
-            write!(f, ": {}", reason(source))?;
-        }
-        if let Some(hint) = &p.hint {
-            write!(f, "\nhint: {hint}")?;
-        }
-        Ok(())
+        let Problem { origin, line, column, message, hint, source, .. } = &*self.0;
+        let (line, column) = (*line, *column);
+        Mistake { origin, line, column, message, source: source.as_ref(), hint: hint.as_deref() }.fmt(f)
     }
 }
 

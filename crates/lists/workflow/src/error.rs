@@ -1,5 +1,6 @@
 //! The error in a workflow file, in one sentence with its place, and a hint on a line of its own.
 
+use eyas_text::Mistake;
 pub(crate) use eyas_text::shown;
 use std::fmt;
 use std::io;
@@ -108,25 +109,9 @@ impl std::ops::Deref for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let p = &self.0;
-        if !p.origin.is_empty() {
-            write!(f, "{}", eyas_text::line_of(&p.origin))?;
-        }
-        if let Some(line) = p.line {
-            let comma = if p.origin.is_empty() { "" } else { ", " };
-            write!(f, "{comma}line {line}")?;
-        }
-        if !p.origin.is_empty() || p.line.is_some() {
-            f.write_str(": ")?;
-        }
-        f.write_str(&p.message)?;
-        if let Some(source) = &p.source {
-            write!(f, ": {}", eyas_text::reason(source))?;
-        }
-        if let Some(hint) = &p.hint {
-            write!(f, "\nhint: {hint}")?;
-        }
-        Ok(())
+        let Problem { origin, line, message, hint, source, .. } = &*self.0;
+        let line = line.map(u64::from);
+        Mistake { origin, line, column: None, message, source: source.as_ref(), hint: hint.as_deref() }.fmt(f)
     }
 }
 
