@@ -36,13 +36,16 @@
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
 
+mod answers;
 mod attempts;
 mod ending;
 mod making;
 mod replicas;
 mod serving;
+mod slots;
 mod space;
 mod staging;
+mod streams;
 mod transfer_queue;
 mod transfers;
 
@@ -50,21 +53,19 @@ use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
 use crate::collective::BatchId;
 use crate::event::*;
 use crate::eviction::UnknownEviction;
+use answers::HomeAnswers;
 use attempts::Attempts;
-use eyas_terms::needs::{Equipment, Left, Needs, PARTS};
+use eyas_terms::needs::{Equipment, Needs};
 use eyas_terms::*;
 use rustc_hash::{FxHashMap, FxHashSet};
+use slots::{Slots, Turn};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use streams::{Streams, Uses};
 use transfer_queue::{QueuePlace, TransferQueue};
 
 /// How many attempts may pass an attempt that waits for cache space.
 pub const OVERTAKES_MAX: u32 = 64;
-
-/// Short programs are handed to the runner ahead of time, so that a slot need not wait for a round trip
-/// between two of them: about this much work per slot, and at most this many programs.
-const AHEAD_NS: u64 = 20_000_000;
-const AHEAD_MAX: u64 = 4;
 
 /// The fixed properties of one executor.
 #[derive(Clone, PartialEq, serde::Serialize, serde::Deserialize, Debug)]
@@ -92,9 +93,6 @@ pub struct ExecutorConfig {
     #[serde(default)]
     pub small_per_peer_max: u32,
 }
-
-/// The number of home's answers that are kept whether anything needs them or not.
-const ANSWERS_MIN: usize = 8_192;
 
 type AttemptId = (TaskId, AttemptNo);
 
@@ -182,17 +180,6 @@ enum Here {
     Taken,
 }
 
-/// A question to home that is not answered yet.
-#[derive(Debug, Default)]
-struct Asking {
-    /// The newest run for which the question was asked.
-    run: RunId,
-    waiters: Vec<(AttemptId, u32)>,
-    /// Attempts of newer runs: home may have changed since the question was asked, so it is asked again for
-    /// them.
-    later: Vec<(AttemptId, u32)>,
-}
-
 #[derive(Debug)]
 struct Attempt {
     assignment: Box<Assignment>,
@@ -235,14 +222,6 @@ struct Attempt {
     gpus: Vec<u32>,
 }
 
-impl Attempt {
-    /// Thousandths of a slot that its program takes.
-    fn parts(&self) -> u64 {
-        let Assignment { cpus, needs, .. } = &*self.assignment;
-        needs.as_ref().map_or(u64::from(*cpus) * u64::from(PARTS), |needs| needs.cpus_in_parts(*cpus))
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 struct Output {
     stored: Option<Fetched>,
@@ -278,14 +257,6 @@ struct Transfer {
     made_of: Option<ObjectId>,
 }
 
-/// Small objects from one peer.
-#[derive(Clone, Copy, Debug, Default)]
-struct SmallFrom {
-    n_active: u32,
-    /// As many were under way as may be, and when it was last looked at, more than half of them were.
-    is_full: bool,
-}
-
 /// One stage-out that waits for a home stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Landing {
@@ -303,45 +274,21 @@ pub struct Executor {
     next_seq: u64,
     /// Attempts waiting for space, in order of arrival.
     blocked: BTreeMap<u64, AttemptId>,
-    /// Attempts with all inputs, in order of arrival.
-    queued: BTreeMap<u64, AttemptId>,
     /// Attempts that hold pins, and attempts whose outputs are being stored or brought home. When there are
     /// none of either, no end can make room, so an attempt that waits for space waits without result.
     n_pinned: u32,
     n_storing: u32,
     /// How often an attempt gave up its pins for good.
     n_unpinned: u64,
-    /// Thousandths of slots that programs have; programs that wait at the runner count, too.
-    parts_used: u64,
-    /// What no program has of gpus and named resources.
-    left: Left,
-    /// A program took a part of a slot: from then on none is handed to the runner ahead of time, because the runner
-    /// starts at once whatever it is given.
-    takes_parts: bool,
-    n_running: u32,
-    /// Smoothed run time of programs, by which short programs are recognised.
-    run_ns_mean: Option<u64>,
-    /// Home's last answer about an object, and the run for which it was asked.
-    home: FxHashMap<ObjectId, (RunId, HomeAnswer)>,
-    /// The number of answers that were left when unneeded ones were forgotten the last time.
-    n_answers_left: usize,
-    /// Home has answered for some objects that they can be read in place.
-    reads_in_place: bool,
-    /// The attempts that wait for an answer from home.
-    asking: BTreeMap<ObjectId, Asking>,
+    slots: Slots,
+    home: HomeAnswers,
     /// Files of this node's own disk that are being read for other nodes, each with the run for which it was asked.
     serving: BTreeMap<ObjectId, RunId>,
     /// Each transfer is boxed: transfers are large, and a tree moves its values.
     transfers: BTreeMap<Target, Box<Transfer>>,
     /// Transfers that wait to be begun, in order.
     transfer_queue: TransferQueue,
-    /// Transfers that are under way, and how many of them share a stream.
-    active: BTreeSet<Target>,
-    n_small: u32,
-    n_active_by_peer: BTreeMap<ExecutorId, u32>,
-    /// Small transfers under way from each peer; those in `n_active_by_peer` are others.
-    small_by_peer: BTreeMap<ExecutorId, SmallFrom>,
-    n_home_streams: u32,
+    streams: Streams,
     landing_queue: BTreeSet<Landing>,
     /// Cached objects to be dropped as soon as no attempt needs them.
     doomed: BTreeSet<ObjectId>,
@@ -369,8 +316,7 @@ impl Executor {
         let cache = Cache::new(config.cache.clone())?;
         Ok(Executor {
             space: space::Space::new(config.cache.budget_bytes),
-            left: Left::all_of(&config.equipment),
-            takes_parts: false,
+            slots: Slots::new(&config.equipment),
             config,
             cache,
             n_pinned: 0,
@@ -380,22 +326,11 @@ impl Executor {
             attempts: Attempts::default(),
             next_seq: 0,
             blocked: BTreeMap::new(),
-            queued: BTreeMap::new(),
-            parts_used: 0,
-            n_running: 0,
-            run_ns_mean: None,
-            home: FxHashMap::default(),
-            n_answers_left: 0,
-            reads_in_place: false,
-            asking: BTreeMap::new(),
+            home: HomeAnswers::default(),
             serving: BTreeMap::new(),
             transfers: BTreeMap::new(),
             transfer_queue: TransferQueue::default(),
-            active: BTreeSet::new(),
-            n_small: 0,
-            n_active_by_peer: BTreeMap::new(),
-            small_by_peer: BTreeMap::new(),
-            n_home_streams: 0,
+            streams: Streams::default(),
             landing_queue: BTreeSet::new(),
             doomed: BTreeSet::new(),
             staying: FxHashSet::default(),
@@ -530,11 +465,8 @@ impl Executor {
     /// A connection has been made anew, with the same dispatcher or with one that was restarted. Other
     /// executors may have reported newer answers of home meanwhile, so home is asked again whenever an input
     /// is to be checked.
-    #[allow(clippy::disallowed_methods, reason = "each answer is changed by itself, in whatever order")]
     pub fn reconnected(&mut self) {
-        for (asked_run, _) in self.home.values_mut() {
-            *asked_run = RunId(0);
-        }
+        self.home.outdate();
         self.attempts.change_each(|attempt| attempt.is_older = true);
         // A dispatcher that still wants these asks again.
         self.serving.clear();
@@ -551,11 +483,10 @@ impl Executor {
     /// Forgets what home said of objects that nothing here needs, once there are many such answers. Should an object be needed
     /// again, home is asked again, as after a reconnect.
     fn forget_answers(&mut self) {
-        if self.home.len() > ANSWERS_MIN.max(2 * self.n_answers_left) {
+        if self.home.are_many() {
             let needed = self.needed_objects();
             let cache = &self.cache;
-            self.home.retain(|object, _| needed.contains(object) || cache.state(*object).is_some());
-            self.n_answers_left = self.home.len();
+            self.home.retain(|object| needed.contains(&object) || cache.state(object).is_some());
         }
     }
 
@@ -563,7 +494,7 @@ impl Executor {
     /// recorded as ended, transfers, questions to home.
     #[allow(clippy::disallowed_methods, reason = "sorted before anyone sees it")]
     pub fn needed_objects(&self) -> BTreeSet<ObjectId> {
-        let mut needed: BTreeSet<ObjectId> = self.asking.keys().chain(&self.doomed).copied().collect();
+        let mut needed: BTreeSet<ObjectId> = self.home.asked().chain(self.doomed.iter().copied()).collect();
         needed.extend(self.staying.iter().copied().chain(self.serving.keys().copied()));
         needed.extend(self.transfers.values().map(|transfer| transfer.object));
         for Assignment { inputs, outputs, .. } in self.attempts.in_order().map(|(_, a)| &*a.assignment) {
@@ -574,7 +505,7 @@ impl Executor {
 
     /// Transfers from and to home that are under way.
     pub fn n_home_streams(&self) -> u32 {
-        self.n_home_streams
+        self.streams.n_home()
     }
 
     pub fn cache(&self) -> &Cache {
@@ -583,12 +514,12 @@ impl Executor {
 
     /// Programs that were handed to the runner and have not ended.
     pub fn n_running(&self) -> u32 {
-        self.n_running
+        self.slots.n_running()
     }
 
     /// Whether programs take parts of slots here, so that each is to be started at once.
     pub fn takes_parts(&self) -> bool {
-        self.takes_parts
+        self.slots.takes_parts()
     }
 
     pub fn is_idle(&self) -> bool {
@@ -605,14 +536,13 @@ impl Executor {
         }
         self.begin_transfers(out);
         self.begin_landings(out);
-        let ahead_per_slot = self.run_ns_mean.map_or(0, |ns| (AHEAD_NS / ns.max(1)).min(AHEAD_MAX));
-        let extra = self.config.slots * ahead_per_slot as u32;
+        let n_slots = (self.config.slots, self.slots.n_ahead(self.config.slots));
         let mut from = 0;
         let mut awaited: Vec<Needs> = vec![];
-        while let Some((&seq, &id)) = self.queued.range(from..).next() {
+        while let Some((seq, id)) = self.slots.next(from) {
             // Transfers under way also need room on the disk; they are waited for, and no new one begins.
-            let waits_for_room = self.alone == Some(id) && !self.active.is_empty();
-            if waits_for_room || self.n_running >= self.space.programs_max() {
+            let waits_for_room = self.alone == Some(id) && self.streams.n_active() > 0;
+            if waits_for_room || self.slots.n_running() >= self.space.programs_max() {
                 break;
             }
             if self.alone == Some(id) {
@@ -620,34 +550,18 @@ impl Executor {
             }
             let read_before_bytes = self.space.read_bytes();
             let attempt = self.attempts.get_mut(&id).expect("queued attempt is here");
-            // A task that asks for more cpus than there are gets all of them; the dispatcher refuses such a
-            // task earlier.
-            let cpus = attempt.assignment.cpus;
-            let needs = attempt.assignment.needs.as_deref();
-            let parts = needs.map_or(u64::from(cpus) * u64::from(PARTS), |needs| needs.cpus_in_parts(cpus));
-            let n_slots = self.config.slots + if needs.is_some() || self.takes_parts { 0 } else { extra };
-            let fits =
-                self.parts_used + parts <= u64::from(n_slots) * u64::from(PARTS) || self.parts_used == 0;
-            if let Some(needs) = needs {
-                if awaited.iter().any(|other| Left::compete(needs, other)) || !self.left.has(needs) {
-                    // What it waits for is kept for it; attempts that need nothing of that kind go on.
-                    awaited.push(needs.clone());
+            let gpus = match self.slots.try_start(n_slots, seq, &attempt.assignment, &mut awaited) {
+                Turn::Starts { gpus } => gpus,
+                Turn::Waits => {
                     from = seq + 1;
                     continue;
                 }
-                self.takes_parts |= fits && needs.cpu_parts > 0;
-            }
-            if !fits {
-                break;
-            }
-            let gpus = needs.map_or_else(Vec::new, |needs| self.left.take(needs).expect("there is room"));
+                Turn::Full => break,
+            };
             attempt.gpus = gpus.clone();
-            self.queued.remove(&seq);
             attempt.state = State::Running;
             attempt.times.started = now;
             attempt.read_before_bytes = read_before_bytes;
-            self.parts_used += parts;
-            self.n_running += 1;
             let inputs = attempt
                 .inputs
                 .iter()
@@ -674,37 +588,14 @@ impl Executor {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.cache.sanity_check();
-        let active = self.transfers.iter().filter(|(_, t)| t.active.is_some()).map(|(target, _)| *target);
-        assert!(active.eq(self.active.iter().copied()), "active transfers are known");
-        assert!(self.n_active() <= self.config.transfers_max);
-        let count = |peer: ExecutorId, shares: bool| {
-            let from = |t: &Transfer| t.active == Some(Source::Peer(peer)) && t.shares == shares;
-            self.transfers.values().filter(|t| from(t)).count()
-        };
-        for (peer, n) in &self.n_active_by_peer {
-            assert_eq!(count(*peer, false), *n as usize, "transfers from executor {peer} are counted");
-            assert!(*n <= self.config.transfers_per_peer_max);
-        }
-        for (peer, small) in &self.small_by_peer {
-            let n = small.n_active;
-            assert_eq!(count(*peer, true), n as usize, "small transfers from executor {peer} are counted");
-            let max = self.config.small_per_peer_max;
-            assert!(n <= max && (small.is_full || n < max));
-        }
-        let n_shared = self.small_by_peer.values().map(|small| small.n_active).sum::<u32>();
-        assert_eq!(self.transfers.values().filter(|t| t.shares).count(), n_shared as usize);
-        assert_eq!(self.n_small, n_shared);
+        let uses = |t: &Transfer| Some(Uses::of(t.active?, t.shares, t.made_of.is_some()));
+        let active = self.transfers.iter().filter_map(|(target, t)| Some((*target, uses(t)?))).collect();
+        self.streams.check(&self.config, &active);
         let running = self.attempts.in_order().map(|(_, a)| a).filter(|a| a.state == State::Running);
-        assert_eq!(running.clone().count(), self.n_running as usize);
-        assert_eq!(running.clone().map(|a| a.parts()).sum::<u64>(), self.parts_used);
-        let mut left = self.left.clone();
-        for (needs, attempt) in running.filter_map(|a| Some((a.assignment.needs.as_deref()?, a))) {
-            left.give_back(needs, &attempt.gpus);
-        }
-        assert_eq!(left, Left::all_of(&self.config.equipment), "gpus and resources are held by programs");
+        self.slots.check(&self.config.equipment, running);
         for (id, attempt) in self.attempts.in_order() {
             assert_eq!(attempt.state == State::Blocked, self.blocked.contains_key(&attempt.seq), "{id:?}");
-            assert_eq!(attempt.state == State::Queued, self.queued.contains_key(&attempt.seq), "{id:?}");
+            assert_eq!(attempt.state == State::Queued, self.slots.has_queued(attempt.seq), "{id:?}");
             if matches!(attempt.state, State::Staging | State::Queued) {
                 for (input, assigned) in attempt.inputs.iter().zip(&attempt.assignment.inputs) {
                     if input.plan == Plan::Cache {

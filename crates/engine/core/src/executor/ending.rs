@@ -2,7 +2,6 @@
 //! attempts that end before that, cancelled or failed.
 
 use super::*;
-use crate::means::{RUNS_SMOOTHED, smooth};
 
 impl Executor {
     pub(super) fn on_program_ended(
@@ -16,18 +15,12 @@ impl Executor {
         if attempt.state != State::Running {
             return;
         }
-        self.n_running -= 1;
-        self.parts_used -= attempt.parts();
-        if let Some(needs) = &attempt.assignment.needs {
-            self.left.give_back(needs, &attempt.gpus);
-        }
         attempt.times.started = exit.started;
         attempt.times.exited = exit.exited;
         attempt.cpu_ns = exit.cpu_ns;
         attempt.rss_bytes_max = exit.rss_bytes_max;
         attempt.left = exit.left;
-        let run_ns = exit.exited.since_ns(exit.started);
-        smooth(&mut self.run_ns_mean, run_ns, RUNS_SMOOTHED);
+        self.slots.ended(attempt, exit.exited.since_ns(exit.started));
 
         let of_cache = |i: &&u32| attempt.inputs[**i as usize].plan == Plan::Cache;
         let wrote = exit.inputs_modified.iter().any(|i| of_cache(&i));
@@ -193,7 +186,7 @@ impl Executor {
         result: Result<HomeVersion, TransferError>,
         out: &mut Vec<NodeAction>,
     ) {
-        self.n_home_streams -= 1;
+        self.streams.end_landing();
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         let object = attempt.assignment.outputs[output as usize];
         let run = attempt.assignment.run;
@@ -209,7 +202,7 @@ impl Executor {
                         let bytes = held.clone();
                         self.report_replica(Some(id), object, &bytes, false, out);
                     }
-                    self.home.insert(object, (run, HomeAnswer { version, in_place: false }));
+                    self.home.keep(object, run, HomeAnswer { version, in_place: false });
                 }
             }
             Err(error) => {
@@ -281,13 +274,13 @@ impl Executor {
     }
 
     pub(super) fn begin_landings(&mut self, out: &mut Vec<NodeAction>) {
-        while self.n_home_streams < self.config.home_streams_max {
+        while self.streams.has_room_at_home(&self.config) {
             let Some(landing) = self.landing_queue.pop_first() else { return };
             let (task, attempt) = landing.attempt;
             let a = &self.attempts[&landing.attempt];
             let object = a.assignment.outputs[landing.output as usize];
             let cached = a.outputs[landing.output as usize].cached;
-            self.n_home_streams += 1;
+            self.streams.begin_landing();
             out.push(NodeAction::Land { task, attempt, output: landing.output, object, cached });
         }
     }
@@ -339,7 +332,7 @@ impl Executor {
         let (seq, state) = (attempt.seq, attempt.state);
         self.n_storing -= u32::from(state == State::Storing);
         self.blocked.remove(&seq);
-        self.queued.remove(&seq);
+        self.slots.leave(seq);
         self.unpin_all(id, out);
         if matches!(state, State::Sizing | State::Blocked | State::Staging) {
             self.stop_waiting(id);

@@ -9,16 +9,13 @@ use super::*;
 impl Executor {
     pub(super) fn on_read_requested(&mut self, object: ObjectId, run: RunId, out: &mut Vec<NodeAction>) {
         self.serving.insert(object, run);
-        match self.home.get(&object) {
+        match self.home.last(object) {
             Some((asked_run, answer)) if *asked_run >= run => {
                 let answer = answer.clone();
                 self.serve(object, &answer, out);
             }
             _ => {
-                self.asking.entry(object).or_insert_with(|| {
-                    out.push(NodeAction::AskHome { object, reads: false });
-                    Asking { run, ..Asking::default() }
-                });
+                self.home.ask(object, run, false, out);
             }
         }
     }
@@ -35,8 +32,7 @@ impl Executor {
         match result {
             Ok(_) if asked_run < run => self.on_read_requested(object, run, out),
             Ok(answer) => {
-                self.reads_in_place |= answer.in_place;
-                self.home.insert(object, (asked_run, answer.clone()));
+                self.home.keep(object, asked_run, answer.clone());
                 self.serve(object, answer, out);
             }
             Err(error) => self.not_served(object, error, out),
@@ -112,7 +108,7 @@ impl Executor {
         bytes: &Fetched,
         out: &mut Vec<NodeAction>,
     ) -> bool {
-        let asked_run = self.home.get(&object).map(|(asked_run, _)| *asked_run);
+        let asked_run = self.home.last(object).map(|(asked_run, _)| *asked_run);
         let Some(run) = self.serving.get(&object).copied().filter(|run| asked_run >= Some(*run)) else {
             return false;
         };

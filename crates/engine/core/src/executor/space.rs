@@ -168,7 +168,7 @@ impl Executor {
         // An attempt that has the disk to itself keeps it.
         if self.alone.is_none() {
             self.space.probe(now);
-            self.space.probe_programs(now, self.config.slots, self.run_ns_mean.unwrap_or(0));
+            self.space.probe_programs(now, self.config.slots, self.slots.run_ns_mean().unwrap_or(0));
         }
         self.fit_budget(out);
     }
@@ -212,7 +212,7 @@ impl Executor {
             return Failure { kind: FailureKind::Node, message };
         }
         // The programs that go on running had room.
-        let n_max = self.n_running.min(self.space.programs_max()).max(1);
+        let n_max = self.slots.n_running().min(self.space.programs_max()).max(1);
         if n_max < self.config.slots {
             self.space.programs = Some(Programs { n_max, at: now });
         }

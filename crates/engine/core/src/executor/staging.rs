@@ -89,10 +89,7 @@ impl Executor {
         let (unknown, run) = (attempt.n_unknown, attempt.assignment.run);
         self.attempts.insert(id, attempt);
         for (object, i, reads) in ask {
-            let asking = self.asking.entry(object).or_insert_with(|| {
-                out.push(NodeAction::AskHome { object, reads });
-                Asking { run, ..Asking::default() }
-            });
+            let asking = self.home.ask(object, run, reads, out);
             if run > asking.run { &mut asking.later } else { &mut asking.waiters }.push((id, i));
         }
         if unknown == 0 {
@@ -103,17 +100,14 @@ impl Executor {
     /// How an input will come here, its size, and which bytes it must have, as far as that is known.
     pub(super) fn plan(&self, input: &AssignedInput, run: RunId) -> (Plan, u64, Expect) {
         if let (false, Some(known)) = (input.check_home, &input.known) {
-            let is_here = |(_, answer): &(RunId, HomeAnswer)| answer.in_place;
             let plan = match input.direct {
-                _ if self.reads_in_place && self.home.get(&input.object).is_some_and(is_here) => {
-                    Plan::InPlace
-                }
+                _ if self.home.is_in_place(input.object) => Plan::InPlace,
                 true => Plan::Private,
                 false => Plan::Cache,
             };
             return (plan, known.size_bytes, Expect { known: Some(known.clone()), version: None });
         }
-        match self.home.get(&input.object) {
+        match self.home.last(input.object) {
             Some((asked_run, answer)) if *asked_run >= run => Self::plan_from(input, answer),
             _ => (Plan::Unknown, 0, Expect::default()),
         }
@@ -140,22 +134,17 @@ impl Executor {
         result: Result<HomeAnswer, TransferError>,
         out: &mut Vec<NodeAction>,
     ) {
-        let asking = self.asking.remove(&object).unwrap_or_default();
         let newest = |waiters: &[(AttemptId, u32)]| {
             waiters.iter().filter_map(|(id, _)| self.attempts.get(id)).map(|a| a.assignment.run).max()
         };
-        if let Some(run) = newest(&asking.later) {
-            self.asking.insert(object, Asking { run, waiters: asking.later, later: vec![] });
-            out.push(NodeAction::AskHome { object, reads: false });
-        }
+        let asking = self.home.answered(object, newest, out);
         self.serve_answered(object, asking.run, &result, out);
         match result {
             Ok(answer) => {
                 if asking.waiters.is_empty() {
                     return;
                 }
-                self.reads_in_place |= answer.in_place;
-                self.home.insert(object, (asking.run, answer.clone()));
+                self.home.keep(object, asking.run, answer.clone());
                 for (id, i) in asking.waiters {
                     let Some(attempt) = self.attempts.get_mut(&id) else { continue };
                     let assigned = &attempt.assignment.inputs[i as usize];
@@ -405,10 +394,7 @@ impl Executor {
 
     /// Takes the attempt out of every list of waiters.
     pub(super) fn stop_waiting(&mut self, id: AttemptId) {
-        for asking in self.asking.values_mut() {
-            asking.waiters.retain(|(waiter, _)| *waiter != id);
-            asking.later.retain(|(waiter, _)| *waiter != id);
-        }
+        self.home.stop_waiting(id);
         // Transfers go on: their bytes may serve the next attempt. Only this attempt stops waiting. A private
         // copy that no attempt waits for is not begun if it has not begun yet.
         let mut relined = vec![];
@@ -447,7 +433,7 @@ impl Executor {
         if attempt.state == State::Staging && attempt.n_missing == 0 {
             attempt.state = State::Queued;
             attempt.times.inputs_ready = now;
-            self.queued.insert(attempt.seq, id);
+            self.slots.enqueue(attempt.seq, id);
         }
     }
 }

@@ -74,11 +74,6 @@ impl Executor {
         Line { attempt: first.map(|(id, _)| *id), waits_for }
     }
 
-    /// Transfers that are under way, each with a stream of its own.
-    pub(super) fn n_active(&self) -> u32 {
-        self.active.len() as u32 - self.n_small
-    }
-
     /// Whether the object shares a stream if it comes from a peer.
     fn is_small(&self, transfer: &Transfer) -> bool {
         transfer.size_bytes <= self.config.small_bytes_max && self.config.small_bytes_max > 0
@@ -170,22 +165,10 @@ impl Executor {
             return;
         }
         transfer.active = None;
-        let is_making = source == Source::Home && transfer.made_of.is_some();
-        self.active.remove(&target);
+        let shares = std::mem::take(&mut transfer.shares);
+        self.streams.end(target, Uses::of(source, shares, transfer.made_of.is_some()));
         let written_bytes = result.as_ref().map_or(0, |fetched| fetched.size_bytes);
         self.space.transfer_ended(transfer.size_bytes, written_bytes);
-        match source {
-            Source::Home if is_making => {}
-            Source::Home => self.n_home_streams -= 1,
-            Source::Peer(peer) if std::mem::take(&mut transfer.shares) => {
-                self.n_small -= 1;
-                let small = self.small_by_peer.get_mut(&peer).expect("an active transfer is counted");
-                small.n_active -= 1;
-            }
-            Source::Peer(peer) => {
-                *self.n_active_by_peer.get_mut(&peer).expect("an active transfer from a peer is counted") -= 1
-            }
-        }
         match result {
             Err(TransferError { kind: TransferErrorKind::Larger { bytes }, .. }) => {
                 self.on_larger(target, bytes, out)
@@ -274,10 +257,8 @@ impl Executor {
         let known_version = known.map(|k| k.version.clone()).filter(|v| !v.stamp.is_empty());
         let version = bytes.version.clone().or(known_version);
         self.held.insert(object, Fetched { version, ..bytes.clone() });
-        if let Some(version) = &bytes.version
-            && let Some((_, answer)) = self.home.get_mut(&object)
-        {
-            answer.version = version.clone();
+        if let Some(version) = &bytes.version {
+            self.home.was_read(object, version);
         }
         let by = transfer.waiters.first().map(|w| w.0);
         if !self.report_served(object, bytes, out) || by.is_some() {
@@ -295,7 +276,7 @@ impl Executor {
         out: &mut Vec<NodeAction>,
     ) {
         let Some(version) = &bytes.version else { return };
-        self.home.entry(transfer.object).and_modify(|(_, a)| a.version = version.clone());
+        self.home.was_read(transfer.object, version);
         if transfer.expect.known.is_some() {
             return;
         }
@@ -378,8 +359,8 @@ impl Executor {
     /// Whether an attempt or another node waits for home's answer about the object.
     pub fn is_asked(&self, object: ObjectId) -> bool {
         let is_served = self.serving.contains_key(&object);
-        self.asking
-            .get(&object)
+        self.home
+            .asking(object)
             .is_some_and(|asking| is_served || !asking.waiters.is_empty() || !asking.later.is_empty())
     }
 
@@ -393,21 +374,19 @@ impl Executor {
         if self.alone.is_some_and(|id| matches!(self.attempts[&id].state, State::Queued | State::Running)) {
             return;
         }
-        for small in self.small_by_peer.values_mut() {
-            small.is_full &= small.n_active > self.config.small_per_peer_max / 2;
-        }
+        self.streams.look_at_small(&self.config);
         let mut walk = self.transfer_queue.walk();
         let mut on_their_way = BTreeMap::new();
-        while (self.n_active() < self.config.transfers_max || self.config.small_bytes_max > 0)
+        while (self.streams.has_room(&self.config) || self.config.small_bytes_max > 0)
             && let Some(step) = walk.next()
         {
             let target = self.transfer_queue.target(step.place);
-            if !self.has_room_for(step.place.line().waits_for) {
+            if !self.streams.has_room_for(&self.config, step.place.line().waits_for) {
                 continue;
             }
             if let Some(id) = step.place.line().attempt {
                 // What was found before holds until the next transfer begins.
-                let n_active = self.active.len();
+                let n_active = self.streams.n_active();
                 let (seen_at, moving) = on_their_way.entry(id).or_insert((usize::MAX, OnTheirWay::None));
                 if *seen_at != n_active {
                     (*seen_at, *moving) = (n_active, self.on_their_way(id));
@@ -437,7 +416,7 @@ impl Executor {
     fn on_their_way(&self, id: AttemptId) -> OnTheirWay {
         let Some(attempt) = self.attempts.get(&id) else { return OnTheirWay::None };
         let mut found = None;
-        for target in &self.active {
+        for target in self.streams.targets() {
             let (of_cache, private) = match *target {
                 Target::Cache(object) => (Some(attempt.by_object.of(object)), None),
                 Target::Private { task, attempt, input } => (None, (id == (task, attempt)).then_some(input)),
@@ -463,36 +442,15 @@ impl Executor {
         })
     }
 
-    /// Whether a transfer of such a line may begin.
-    fn has_room_for(&self, waits_for: WaitsFor) -> bool {
-        let has_room = self.n_active() < self.config.transfers_max;
-        match waits_for {
-            WaitsFor::Home => has_room && self.n_home_streams < self.config.home_streams_max,
-            WaitsFor::Peers { peers, small } => {
-                (has_room || small) && peers.iter().flatten().any(|peer| self.has_room_at(*peer, small))
-            }
-            // A small one may begin all the same.
-            WaitsFor::Various => has_room || self.config.small_bytes_max > 0,
-        }
-    }
-
-    fn has_room_at(&self, peer: ExecutorId, small: bool) -> bool {
-        if small {
-            let is_full = self.small_by_peer.get(&peer).is_some_and(|small| small.is_full);
-            return !is_full && self.config.small_per_peer_max > 0;
-        }
-        let n_active = self.n_active_by_peer.get(&peer).copied().unwrap_or(0);
-        n_active < self.config.transfers_per_peer_max && self.n_active() < self.config.transfers_max
-    }
-
     /// The source that a queued transfer may be begun from now; its position among those that are left to try.
     fn choose_source(&self, target: Target) -> Option<usize> {
         let transfer = &self.transfers[&target];
-        let (small, has_room) = (self.is_small(transfer), self.n_active() < self.config.transfers_max);
-        let home_has_room = self.has_room_for(WaitsFor::Home);
+        let (streams, config) = (&self.streams, &self.config);
+        let (small, has_room) = (self.is_small(transfer), streams.has_room(config));
+        let home_has_room = has_room && streams.has_room_at_home(config);
         let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
         transfer.sources.iter().position(|source| match source {
-            Source::Peer(peer) => self.has_room_at(*peer, small),
+            Source::Peer(peer) => streams.has_room_at(config, *peer, small),
             Source::Home if transfer.made_of.is_some() => {
                 has_room && !peers_left && !self.awaits_packed(transfer)
             }
@@ -508,21 +466,14 @@ impl Executor {
         let source = transfer.sources.remove(choice).expect("position is in range");
         self.transfer_queue.remove(transfer.place.take().expect("it is queued"));
         transfer.active = Some(source);
-        self.active.insert(target);
+        transfer.shares = small && source != Source::Home;
         self.space.transfer_began(transfer.size_bytes);
-        match source {
-            // What is made on the node uses nothing of home, as the packed file is here.
-            Source::Home if transfer.made_of.is_some() => {}
-            Source::Home => self.n_home_streams += 1,
-            Source::Peer(peer) if small => {
-                transfer.shares = true;
-                self.n_small += 1;
-                let small = self.small_by_peer.entry(peer).or_default();
-                small.n_active += 1;
-                small.is_full |= small.n_active >= self.config.small_per_peer_max;
-            }
-            Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
-        }
+        // What is made on the node uses nothing of home, as the packed file is here.
+        self.streams.begin(
+            &self.config,
+            target,
+            Uses::of(source, transfer.shares, transfer.made_of.is_some()),
+        );
         out.push(NodeAction::Fetch {
             target,
             object: transfer.object,

@@ -16,10 +16,10 @@ fn begun_by_definition(executor: &Executor) -> (Vec<(Target, Source)>, usize) {
     let mut active: BTreeSet<Target> = under_way().map(|(target, _)| *target).collect();
     let mut n_streams = under_way().filter(|(_, t)| !t.shares).count();
     let max = config.small_per_peer_max;
-    let mut small_by_peer = executor.small_by_peer.clone();
+    let mut small_by_peer = executor.streams.small_by_peer.clone();
     small_by_peer.values_mut().for_each(|small| small.is_full &= small.n_active > max / 2);
-    let mut n_by_peer = executor.n_active_by_peer.clone();
-    let mut n_home = executor.n_home_streams;
+    let mut n_by_peer = executor.streams.by_peer.clone();
+    let mut n_home = executor.streams.n_home;
     let (mut begun, mut n_in_turn) = (vec![], 0);
     for (_, target) in queued {
         let transfer = &executor.transfers[&target];
