@@ -11,48 +11,34 @@
 //!
 //! Cost: O(log n) to come and go, O(1) for a use.
 
-use super::{Eviction, Row, ranked::Ranked};
-use eyas_terms::rng::Rng;
+use super::ranked::{InOrder, Order};
 
+pub type Fifo = InOrder<Entries>;
+
+/// The key is the number of insertions before this one.
 #[derive(Clone, Debug, Default)]
-pub struct Fifo {
+pub struct Entries {
     n_inserted: u64,
-    /// Keyed by the number of insertions before this one.
-    rows: Ranked<u64>,
 }
 
-impl Eviction for Fifo {
-    fn inserted(&mut self, row: Row) {
-        self.rows.insert(row, self.n_inserted);
+impl Order for Entries {
+    type Key = u64;
+
+    fn entered(&mut self) -> u64 {
         self.n_inserted += 1;
+        self.n_inserted - 1
     }
 
-    fn accessed(&mut self, _row: Row) {}
-
-    fn held(&mut self, row: Row) {
-        self.rows.remove_candidate(row);
-    }
-
-    fn freed(&mut self, row: Row) {
-        self.rows.add_candidate(row);
-    }
-
-    fn victim(&mut self, _rng: &mut Rng) -> Option<Row> {
-        self.rows.first()
-    }
-
-    fn is_candidate(&self, row: Row) -> bool {
-        self.rows.is_candidate(row)
-    }
-
-    fn n_candidates(&self) -> usize {
-        self.rows.n_candidates()
+    fn used(&mut self, _key: u64) -> Option<u64> {
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eviction::{Eviction, Row};
+    use eyas_terms::rng::Rng;
 
     #[test]
     fn neither_uses_nor_pins_change_the_age() {

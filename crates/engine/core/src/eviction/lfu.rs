@@ -11,59 +11,48 @@
 //!
 //! Cost: O(log n) to come and go; a use is O(1) for a pinned object, else O(log n).
 
-use super::{Eviction, Row, ranked::Ranked};
-use eyas_terms::rng::Rng;
+use super::ranked::{InOrder, Order};
+
+pub type Lfu = InOrder<UseCounts>;
 
 #[derive(Clone, Debug, Default)]
-pub struct Lfu {
+pub struct UseCounts {
+    /// The uses and insertions of all objects.
     clock: u64,
-    rows: Ranked<Worth>,
 }
 
 /// The order of the fields is the order of leaving.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-struct Worth {
+pub struct Worth {
     n_uses: u64,
-    /// Reading of `clock`, which counts the uses and insertions of all objects.
+    /// Reading of the clock.
     last_use: u64,
 }
 
-impl Eviction for Lfu {
-    fn inserted(&mut self, row: Row) {
-        self.rows.insert(row, Worth { n_uses: 0, last_use: self.clock });
+impl UseCounts {
+    fn worth(&mut self, n_uses: u64) -> Worth {
         self.clock += 1;
+        Worth { n_uses, last_use: self.clock - 1 }
+    }
+}
+
+impl Order for UseCounts {
+    type Key = Worth;
+
+    fn entered(&mut self) -> Worth {
+        self.worth(0)
     }
 
-    fn accessed(&mut self, row: Row) {
-        let n_uses = self.rows.key(row).n_uses + 1;
-        self.rows.set_key(row, Worth { n_uses, last_use: self.clock });
-        self.clock += 1;
-    }
-
-    fn held(&mut self, row: Row) {
-        self.rows.remove_candidate(row);
-    }
-
-    fn freed(&mut self, row: Row) {
-        self.rows.add_candidate(row);
-    }
-
-    fn victim(&mut self, _rng: &mut Rng) -> Option<Row> {
-        self.rows.first()
-    }
-
-    fn is_candidate(&self, row: Row) -> bool {
-        self.rows.is_candidate(row)
-    }
-
-    fn n_candidates(&self) -> usize {
-        self.rows.n_candidates()
+    fn used(&mut self, key: Worth) -> Option<Worth> {
+        Some(self.worth(key.n_uses + 1))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eviction::{Eviction, Row};
+    use eyas_terms::rng::Rng;
 
     #[test]
     fn fewest_uses_first_then_least_recent_and_counts_end_with_the_stay() {

@@ -10,51 +10,34 @@
 //!
 //! Cost: O(log n) to come and go; a use is O(1) for a pinned object, else O(log n).
 
-use super::{Eviction, Row, ranked::Ranked};
-use eyas_terms::rng::Rng;
+use super::ranked::{InOrder, Order};
 
+pub type Lru = InOrder<LastUses>;
+
+/// The key is the number of uses, of any object, before the last use of this one.
 #[derive(Clone, Debug, Default)]
-pub struct Lru {
+pub struct LastUses {
     n_uses: u64,
-    /// Keyed by the number of uses, of any object, before the last use of this one.
-    rows: Ranked<u64>,
 }
 
-impl Eviction for Lru {
-    fn inserted(&mut self, row: Row) {
-        self.rows.insert(row, self.n_uses);
+impl Order for LastUses {
+    type Key = u64;
+
+    fn entered(&mut self) -> u64 {
         self.n_uses += 1;
+        self.n_uses - 1
     }
 
-    fn accessed(&mut self, row: Row) {
-        self.rows.set_key(row, self.n_uses);
-        self.n_uses += 1;
-    }
-
-    fn held(&mut self, row: Row) {
-        self.rows.remove_candidate(row);
-    }
-
-    fn freed(&mut self, row: Row) {
-        self.rows.add_candidate(row);
-    }
-
-    fn victim(&mut self, _rng: &mut Rng) -> Option<Row> {
-        self.rows.first()
-    }
-
-    fn is_candidate(&self, row: Row) -> bool {
-        self.rows.is_candidate(row)
-    }
-
-    fn n_candidates(&self) -> usize {
-        self.rows.n_candidates()
+    fn used(&mut self, _key: u64) -> Option<u64> {
+        Some(self.entered())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eviction::{Eviction, Row};
+    use eyas_terms::rng::Rng;
 
     #[test]
     fn uses_count_while_pinned_and_the_end_of_a_pin_does_not() {

@@ -10,13 +10,64 @@
 //! heap, and siblings share a cache line. `first` and setting the key of a row that is no candidate are O(1),
 //! the rest is O(log n); coming back with the newest key, the usual case, is O(1).
 
-use super::Row;
+use super::{Eviction, Row};
+use eyas_terms::rng::Rng;
+use std::fmt;
+
+/// What a policy ranks objects by: the candidate with the smallest key leaves first.
+pub trait Order: fmt::Debug + Send {
+    type Key: Copy + Ord + Default + fmt::Debug + Send;
+
+    /// The key of an object that enters the cache. No other object has it.
+    fn entered(&mut self) -> Self::Key;
+    /// The new key of an object that is used once more; `None`: it keeps the one that it has. No other object has it.
+    fn used(&mut self, key: Self::Key) -> Option<Self::Key>;
+}
+
+/// The policy by which objects leave in the order `O`.
+#[derive(Clone, Debug, Default)]
+pub struct InOrder<O: Order> {
+    order: O,
+    rows: Ranked<O::Key>,
+}
+
+impl<O: Order> Eviction for InOrder<O> {
+    fn inserted(&mut self, row: Row) {
+        self.rows.insert(row, self.order.entered());
+    }
+
+    fn accessed(&mut self, row: Row) {
+        if let Some(key) = self.order.used(self.rows.key(row)) {
+            self.rows.set_key(row, key);
+        }
+    }
+
+    fn held(&mut self, row: Row) {
+        self.rows.remove_candidate(row);
+    }
+
+    fn freed(&mut self, row: Row) {
+        self.rows.add_candidate(row);
+    }
+
+    fn victim(&mut self, _rng: &mut Rng) -> Option<Row> {
+        self.rows.first()
+    }
+
+    fn is_candidate(&self, row: Row) -> bool {
+        self.rows.is_candidate(row)
+    }
+
+    fn n_candidates(&self) -> usize {
+        self.rows.n_candidates()
+    }
+}
 
 const ARITY: usize = 4;
 const NOT_A_CANDIDATE: u32 = u32::MAX;
 
 #[derive(Clone, Debug, Default)]
-pub struct Ranked<K> {
+struct Ranked<K> {
     /// By row.
     keys: Vec<K>,
     /// By row: its position in `heap`.
@@ -27,7 +78,7 @@ pub struct Ranked<K> {
 
 impl<K: Copy + Ord + Default> Ranked<K> {
     /// Begins (or begins anew) a row, which is no candidate.
-    pub fn insert(&mut self, row: Row, key: K) {
+    fn insert(&mut self, row: Row, key: K) {
         let i = row.0 as usize;
         if i >= self.keys.len() {
             self.keys.resize(i + 1, K::default());
@@ -37,12 +88,12 @@ impl<K: Copy + Ord + Default> Ranked<K> {
         self.keys[i] = key;
     }
 
-    pub fn key(&self, row: Row) -> K {
+    fn key(&self, row: Row) -> K {
         self.keys[row.0 as usize]
     }
 
     /// Changes the key of a row, candidate or not.
-    pub fn set_key(&mut self, row: Row, key: K) {
+    fn set_key(&mut self, row: Row, key: K) {
         self.keys[row.0 as usize] = key;
         let at = self.at[row.0 as usize];
         if at != NOT_A_CANDIDATE {
@@ -51,13 +102,13 @@ impl<K: Copy + Ord + Default> Ranked<K> {
         }
     }
 
-    pub fn add_candidate(&mut self, row: Row) {
+    fn add_candidate(&mut self, row: Row) {
         assert!(!self.is_candidate(row), "{row:?} is a candidate already");
         self.heap.push((self.key(row), row));
         self.sift(self.heap.len() - 1);
     }
 
-    pub fn remove_candidate(&mut self, row: Row) {
+    fn remove_candidate(&mut self, row: Row) {
         let at = std::mem::replace(&mut self.at[row.0 as usize], NOT_A_CANDIDATE);
         assert!(at != NOT_A_CANDIDATE, "{row:?} is no candidate");
         self.heap.swap_remove(at as usize);
@@ -66,15 +117,15 @@ impl<K: Copy + Ord + Default> Ranked<K> {
         }
     }
 
-    pub fn first(&self) -> Option<Row> {
+    fn first(&self) -> Option<Row> {
         self.heap.first().map(|&(_, row)| row)
     }
 
-    pub fn is_candidate(&self, row: Row) -> bool {
+    fn is_candidate(&self, row: Row) -> bool {
         self.at.get(row.0 as usize).is_some_and(|&at| at != NOT_A_CANDIDATE)
     }
 
-    pub fn n_candidates(&self) -> usize {
+    fn n_candidates(&self) -> usize {
         self.heap.len()
     }
 
