@@ -1,4 +1,4 @@
-//! Seeded pseudo-random numbers, the only randomness that a decision may use.
+//! Seeded pseudo-random numbers, the only randomness that a decision may use, and a hash that stays the same.
 //!
 //! The generator is SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
 //! OOPSLA 2014; constants of the public-domain `splitmix64.c` by Vigna): 8 bytes of state, the same
@@ -6,6 +6,22 @@
 //!
 //! Why our own: the numbers are part of a replayed log's meaning, so they must not change when a
 //! dependency does.
+
+/// What the state grows by with each number: the odd number next to 2^64 divided by the golden ratio.
+pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64's output function: makes neighbouring numbers unlike each other, each number another one.
+pub fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): the same on every machine and in every version, so it may be stored.
+pub fn fnv1a64(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
 
 /// A stream of numbers that depends on its seed and on nothing else.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,11 +37,8 @@ impl Rng {
 
     /// The next number, uniform over all of `u64`.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.state = self.state.wrapping_add(STEP);
+        mix(self.state)
     }
 
     /// A number in `0..n`, each equally likely; `n` is at least 1.
@@ -60,6 +73,13 @@ mod tests {
             16_408_922_859_458_223_821,
         ];
         assert_eq!(numbers, published);
+    }
+
+    #[test]
+    fn hashes_are_the_published_ones() {
+        assert_eq!(fnv1a64(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a64(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a64(b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]

@@ -1,24 +1,20 @@
-//! Random numbers that are the same everywhere (SplitMix64), and the odd values that formats stumble over.
+//! Random numbers that are the same everywhere, and the odd values that formats stumble over.
 
-pub struct Rng(u64);
+use eyas_terms::rng::{self as terms, fnv1a64};
+
+pub struct Rng(terms::Rng);
 
 impl Rng {
     /// For input `number` of the target `name`.
     pub fn new(seed: u64, name: &str, number: u64) -> Rng {
-        // FNV-1a; any mixing will do.
-        let name = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        let mut rng = Rng(seed ^ name.rotate_left(17) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let name = fnv1a64(name.as_bytes());
+        let mut rng = Rng(terms::Rng::new(seed ^ name.rotate_left(17) ^ number.wrapping_mul(terms::STEP)));
         rng.next_u64();
         rng
     }
 
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// Below `n`, which is at least 1.

@@ -12,6 +12,7 @@ use eyas_sim::workload::ProgramIo;
 use eyas_sim::workload::all_pairs::{AllPairsConfig, all_pairs};
 use eyas_sim::workload::trace::{Trace, TraceConfig};
 use eyas_sim::world::{Scheduling, simulate};
+use eyas_terms::rng::fnv1a64;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
@@ -58,11 +59,6 @@ fn busy_log(seed: u64) -> Vec<u8> {
     log.take()
 }
 
-/// FNV-1a, 64 bits.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, byte| (h ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
     let first = busy_log(3);
@@ -76,7 +72,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
 fn the_log_of_one_seed_is_known() {
     let log = busy_log(3);
     let body = log.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-    assert_eq!(format!("{:016x}", hash(&log[body..])), "a8b555beb9514c36");
+    assert_eq!(format!("{:016x}", fnv1a64(&log[body..])), "a8b555beb9514c36");
 }
 
 #[test]

@@ -21,6 +21,7 @@
 pub mod split;
 
 use eyas_terms::needs::Size;
+use eyas_terms::rng::{STEP, fnv1a64, mix};
 use eyas_terms::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -51,24 +52,11 @@ pub fn giver_of(number: u32, n_members: u32) -> MemberId {
     MemberId(number.saturating_sub(1) % n_members)
 }
 
-/// Makes neighbouring numbers unlike each other: SplitMix64's output function.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// FNV-1a, 64 bits. It must be the same on every machine and in every version, because it determines where
-/// journalled tasks are.
-fn hash_of(name: &str) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-/// The member that owns `name`, in a group of `n_members` (at least 1).
+/// The member that owns `name`, in a group of `n_members` (at least 1). It is the same on every machine and in every version, because
+/// it determines where journalled tasks are.
 pub fn owner_of(name: &str, n_members: u32) -> MemberId {
-    let hash = hash_of(name);
-    let weight = |m: &u32| mix(hash ^ mix((u64::from(*m) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let hash = fnv1a64(name.as_bytes());
+    let weight = |m: &u32| mix(hash ^ mix((u64::from(*m) + 1).wrapping_mul(STEP)));
     MemberId((0..n_members).max_by_key(|m| (weight(m), std::cmp::Reverse(*m))).expect("a group has members"))
 }
 

@@ -26,6 +26,7 @@ use super::QueueKey;
 use crate::catalog::HoldersView;
 use crate::executor_set::{Seat, SeatSet, has, seats_in};
 use eyas_terms::ObjectId;
+use eyas_terms::rng::Rng;
 use std::ops::Range;
 
 /// Up to this many inputs per task hits are compared exactly, beyond in fractions of this.
@@ -96,12 +97,9 @@ pub(super) struct HitTree {
     scratch: Vec<u64>,
 }
 
-/// Spreads task numbers evenly (the finaliser of SplitMix64).
+/// Spreads task numbers evenly.
 fn rank_of(key: QueueKey) -> u64 {
-    let mut x = key.task.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    Rng::new(key.task.0).next_u64()
 }
 
 /// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap. Gives whether that changed
