@@ -46,6 +46,16 @@ impl FromStr for Key {
     }
 }
 
+impl Key {
+    /// A data set or version, or with `/PATH` one file of it, as users write it.
+    pub fn with_path(text: &str) -> Result<(Key, Option<&str>)> {
+        match text.split_once('/') {
+            Some((key, path)) => Ok((key.parse()?, Some(path))),
+            None => Ok((text.parse()?, None)),
+        }
+    }
+}
+
 /// # Errors
 /// The label is empty, too long, or has other characters than ASCII letters, digits, `_`, `-` and `.`.
 pub fn check_label(label: &str) -> Result<()> {

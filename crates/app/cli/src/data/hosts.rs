@@ -145,10 +145,7 @@ fn asked(opened: &Opened, keys: &[String]) -> Result<Asked, Fault> {
     let Opened { catalog, caller, .. } = opened;
     let mut files = vec![];
     for text in keys {
-        let (key, path) = match text.split_once('/') {
-            Some((key, path)) => (key.parse::<Key>()?, Some(path)),
-            None => (text.parse::<Key>()?, None),
-        };
+        let (key, path) = Key::with_path(text)?;
         let mut sites_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for replica in catalog.whereabouts(caller, &key)? {
             if replica.state == ReplicaState::Ready {

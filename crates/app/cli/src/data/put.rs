@@ -159,10 +159,7 @@ pub struct GetArgs {
 
 pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
     let opened = open(db)?;
-    let (key, path) = match args.key.split_once('/') {
-        Some((key, path)) => (key.parse::<Key>()?, Some(path)),
-        None => (args.key.parse::<Key>()?, None),
-    };
+    let (key, path) = Key::with_path(&args.key)?;
     refuse_dead(&args.target)?;
     let reader = opened.reader(&key)?;
     if std::fs::symlink_metadata(&args.target).is_ok() {
