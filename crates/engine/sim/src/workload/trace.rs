@@ -32,7 +32,7 @@ mod measured;
 mod tests;
 mod whole;
 
-pub use measured::{Level, Measured, MeasuredNode, MeasuredTransfers, Spread, TaskMeasured};
+pub use measured::{Measured, MeasuredNode, MeasuredTransfers, Spread, TaskMeasured};
 
 use super::*;
 use eyas_core::event::{AttemptReport, Offer};

@@ -101,33 +101,9 @@ pub struct MeasuredTransfers {
     pub each_bytes_per_s: Option<[f64; 3]>,
     /// Median wait of smaller transfers: the cost of a request without its bytes.
     pub small_wait_ns: Option<u64>,
-    /// By the number of transfers under way, from 1 without gaps: the rate of all of them together. Each
-    /// transfer counts with its mean rate all the time. If a level grows with the number, each transfer is
-    /// limited by itself; if not, the transfers share a limit.
-    pub levels: Vec<Level>,
-}
-
-/// The time during which a certain number of transfers was under way.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Level {
-    pub ns: u64,
-    /// The mean rate of all transfers together over that time.
-    pub bytes_per_s: f64,
 }
 
 impl MeasuredTransfers {
-    /// The mean rate of all transfers together while there were any, in bytes per second.
-    pub fn together_bytes_per_s(&self) -> Option<f64> {
-        (self.bytes > 0 && self.busy_ns > 0).then(|| self.bytes as f64 / self.busy_ns as f64 * 1e9)
-    }
-
-    /// The highest rate of all transfers together at any level that lasted for a twentieth of the busy
-    /// time, in bytes per second.
-    pub fn plateau_bytes_per_s(&self) -> Option<f64> {
-        let lasting = self.levels.iter().filter(|l| l.ns > 0 && l.ns >= self.busy_ns / 20);
-        lasting.map(|l| l.bytes_per_s).max_by(f64::total_cmp)
-    }
-
     pub(super) fn of(mut transfers: Vec<Transfer>) -> MeasuredTransfers {
         transfers.sort_unstable_by_key(|t| t.begin_ns);
         let mut measured =
@@ -150,7 +126,6 @@ impl MeasuredTransfers {
         let at = |share: usize| rates[(rates.len() - 1) * share / 100];
         measured.each_bytes_per_s = (!rates.is_empty()).then(|| [at(10), at(50), at(90)]);
         measured.small_wait_ns = (!small.is_empty()).then(|| small[(small.len() - 1) / 2]);
-        measured.levels = levels(&transfers);
         measured
     }
 }
@@ -161,35 +136,6 @@ pub(super) struct Transfer {
     pub begin_ns: u64,
     pub wait_ns: u64,
     pub bytes: u64,
-}
-
-/// Entry `n - 1`: the time while `n` transfers were under way.
-fn levels(transfers: &[Transfer]) -> Vec<Level> {
-    let lasting = transfers.iter().filter(|t| t.wait_ns > 0);
-    let mut turns: Vec<(u64, i32, f64)> = lasting
-        .flat_map(|t| {
-            let rate = t.bytes as f64 / t.wait_ns as f64;
-            [(t.begin_ns, 1, rate), (t.begin_ns.saturating_add(t.wait_ns), -1, -rate)]
-        })
-        .collect();
-    // Ends come before beginnings of the same moment.
-    turns.sort_by_key(|turn| (turn.0, turn.1));
-    let (mut n_now, mut rate_now, mut since_ns) = (0i32, 0.0, 0);
-    let mut levels: Vec<(u64, f64)> = vec![];
-    for (t_ns, change, rate) in turns {
-        let ns = t_ns - since_ns;
-        if n_now > 0 && ns > 0 {
-            let at = n_now as usize - 1;
-            levels.resize(levels.len().max(at + 1), (0, 0.0));
-            levels[at].0 += ns;
-            levels[at].1 += rate_now * ns as f64;
-        }
-        n_now += change;
-        rate_now = if n_now == 0 { 0.0 } else { rate_now + rate };
-        since_ns = t_ns;
-    }
-    let mean = |(ns, bytes): (u64, f64)| Level { ns, bytes_per_s: bytes / ns.max(1) as f64 * 1e9 };
-    levels.into_iter().map(mean).collect()
 }
 
 /// The distribution of a time.

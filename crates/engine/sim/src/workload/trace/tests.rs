@@ -180,7 +180,6 @@ fn a_run_is_measured() {
     let third = 1.0 / 3.0;
     assert_eq!(m.hit_ratios(), Some((third, third, third)));
     assert_eq!((m.home_in.n_transfers, m.home_in.bytes, m.home_in.busy_ns), (1, 100_000, 100 * MS_NS));
-    assert_eq!(m.home_in.together_bytes_per_s(), Some(1e6));
     assert_eq!(m.peer.each_bytes_per_s, Some([1e6; 3]));
     assert_eq!((m.home_out.bytes, m.home_out.small_wait_ns), (1500, Some(10 * MS_NS)));
     assert_eq!((m.dispatch.p50_ns, m.report.p50_ns, m.run.p50_ns), (2 * MS_NS, MS_NS, 50 * MS_NS));
@@ -205,15 +204,11 @@ fn what_it_says_is_what_the_report_says() {
 }
 
 #[test]
-fn what_is_shared_shows_in_the_levels_of_a_link() {
+fn the_time_of_transfers_side_by_side_counts_once() {
     let transfer = |begin_ns, wait_ns, bytes| Transfer { begin_ns, wait_ns, bytes };
-    // A transfer alone gets 1 byte/ns; two that overlap for 100 ns get half of it each.
     let measured =
         MeasuredTransfers::of(vec![transfer(0, 100, 100), transfer(200, 100, 50), transfer(200, 100, 50)]);
     assert_eq!(measured.busy_ns, 200);
-    let levels: Vec<(u64, f64)> = measured.levels.iter().map(|l| (l.ns, l.bytes_per_s)).collect();
-    assert_eq!(levels, [(100, 1e9), (100, 1e9)]);
-    assert_eq!(measured.plateau_bytes_per_s(), Some(1e9));
     assert_eq!(MeasuredTransfers::of(vec![]), MeasuredTransfers::default());
 }
 
