@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from harness import Run
@@ -42,6 +43,16 @@ def test_a_pipe_fails_with_any_part_and_head_may_have_enough(run: Run, tmp_path:
     assert "1 done, 1 failed" in run("run", "c.txt", cwd=tmp_path, status=1).stderr
     (tmp_path / "w.makeflow").write_text("a:\n\tfalse | cat > a\n")
     assert "part 1 of the 2" in run("run", "w.makeflow", cwd=tmp_path, status=1).stderr
+    # A string in WfFormat is `/bin/sh -c STRING`. Task `b` waits for `a` without a file of it, so the line of `a` gets a marker.
+    line = {"program": "/bin/sh", "arguments": ["-c", "false | cat"]}
+    parents_of: dict[str, list[str]] = {"a": [], "b": ["a"], "c": []}
+    tasks_of_format = [{"name": name, "id": name, "parents": parents} for name, parents in parents_of.items()]
+    execution = {"tasks": [{"id": name, "command": line} for name in parents_of]}
+    workflow = {"specification": {"tasks": tasks_of_format}, "execution": execution}
+    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "workflow": workflow}))
+    done = run("run", "w.json", cwd=tmp_path, status=1)
+    assert "failed: task `a`: the program ended with status 1" in done.stderr
+    assert "failed: task `c`: the program ended with status 1: part 1 of the 2 of a pipe, false" in done.stderr
     for words, wrong in (
         (["map", "--range", "0..1", "--shell=zsh", "--", "true"], "the shells are sh and bash"),
         (["run", "wrong.jsonl"], "`shell` is for a command that is one string"),

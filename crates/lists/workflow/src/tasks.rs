@@ -415,16 +415,21 @@ fn marker(workflow: &Workflow, task: TaskNo) -> String {
 fn with_marker(command: Command<String>) -> Command<String> {
     let line = match command {
         Command::Exec(argv) => words::line(&argv),
-        // The command runs in a shell of its own, so that an `exit 0` in it leaves only that shell.
-        Command::Shell(line) => format!("(\n{line}\n)"),
+        // The command runs in a shell of its own, so that an `exit 0` in it leaves only that shell. Which program that shell is, the
+        // first line of all says.
+        Command::Shell(line) => {
+            let rest = Shell::without(&line);
+            let chosen = &line[..line.len() - rest.len()];
+            format!("{chosen}(\n{rest}\n)")
+        }
     };
     Command::Shell(format!("{line} && : > {MARKER}"))
 }
 
-/// The command for `/bin/sh`, unless it is a pipe, which fails with any of its parts in bash alone.
+/// The command for `/bin/sh`, unless it chooses a shell itself, or is a pipe, which fails with any of its parts in bash alone.
 fn for_sh(command: Command<String>) -> Command<String> {
     match command {
-        Command::Shell(line) if !line.contains('|') => {
+        Command::Shell(line) if !line.contains('|') && Shell::chosen_by(line.as_bytes()).is_none() => {
             Command::Shell(format!("{}{line}", Shell::Sh.first_line()))
         }
         other => other,

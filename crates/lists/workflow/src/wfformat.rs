@@ -163,6 +163,9 @@ struct Execution {
     /// There was no run: the times are made up because the schema wants some.
     #[serde(default, skip_serializing_if = "is_default")]
     eyas_no_run: bool,
+    /// See [`Workflow::is_for_sh`]; otherwise `/bin/sh -c LINE` is a line for eyas's usual shell.
+    #[serde(default, skip_serializing_if = "is_default")]
+    eyas_for_sh: bool,
 }
 
 #[derive(Default, Deserialize, Serialize)]
@@ -349,6 +352,7 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
         known.result = file.eyas.result;
     }
     let mut executed: FxHashMap<String, ExecTask> = FxHashMap::default();
+    let is_for_sh = execution.as_ref().is_some_and(|execution| execution.eyas_for_sh);
     if let Some(execution) = execution {
         executed.extend(execution.tasks.into_iter().map(|t| (t.id.clone(), t)));
         if !execution.eyas_no_run {
@@ -425,7 +429,7 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
     }
     link(&mut b, links, &by_id)?;
     bring_inside(&mut b, &own);
-    b.finish()
+    Ok(Workflow { is_for_sh, ..b.finish()? })
 }
 
 fn stage(name: Option<&str>, id: &str, started: Option<&Started>, has_kinds: bool) -> String {
@@ -800,6 +804,7 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
         tasks: executed,
         machines: run.map_or(vec![], |run| run.machines.iter().map(out_machine).collect()),
         eyas_no_run: run.is_none(),
+        eyas_for_sh: workflow.is_for_sh,
     };
     (Specification { tasks, files }, Some(execution))
 }

@@ -744,6 +744,32 @@ fn only_parents_that_no_chain_of_files_leads_to_get_markers() {
     assert_eq!(tasks[3].command, Command::Shell("p && : > .eyas-after".into()));
 }
 
+#[test]
+fn a_line_keeps_its_shell_behind_a_marker_and_through_wfformat() {
+    let one = |line: &str| {
+        format!(
+            r#"{{"id":"a","command":{{"program":"/bin/sh","arguments":["-c",{}]}}}}"#,
+            serde_json::to_string(line).unwrap()
+        )
+    };
+    let check = |line: &str, for_sh: bool, expect: &str| {
+        let text = format!(
+            r#"{{"workflow":{{"specification":{{"tasks":[{{"name":"a","id":"a","children":["b"]}},{{"name":"b","id":"b"}}]}},
+            "execution":{{"eyasForSh":{for_sh},"tasks":[{},{}]}}}}}}"#,
+            one(line),
+            one("true").replace(r#""id":"a""#, r#""id":"b""#)
+        );
+        let w = parse(Format::WfFormat, &text, "w", None).unwrap();
+        assert_eq!(w.is_for_sh, for_sh);
+        assert_eq!(tasks(&w)[0].command, Command::Shell(expect.into()), "{line}");
+    };
+    check("a | b", false, "(\na | b\n) && : > .eyas-after");
+    check("a | b", true, "(\na | b\n) && : > .eyas-after");
+    check("a", true, "#!/bin/sh\n(\na\n) && : > .eyas-after");
+    check("#!/bin/sh\na | b", false, "#!/bin/sh\n(\na | b\n) && : > .eyas-after");
+    check("#!/bin/bash\na", true, "#!/bin/bash\n(\na\n) && : > .eyas-after");
+}
+
 // ---------------------------------------------------------------- places of results
 
 const PLACED: &str = concat!(

@@ -83,8 +83,7 @@ fn check(workflow: &Workflow) {
     let mut written = vec![];
     wfformat::write(workflow, WRITTEN_AT, &mut written).expect("memory takes it");
     let written = String::from_utf8(written).expect("JSON is UTF-8");
-    // WfFormat does not say which shell a line is for.
-    let mut workflow = Workflow { is_for_sh: false, ..workflow.clone() };
+    let mut workflow = workflow.clone();
     // The schema wants a time; where none is known, that of writing stands for it.
     if let Some(run) = workflow.run.as_mut().filter(|run| run.executed_at.is_empty()) {
         run.executed_at = WRITTEN_AT.into();
