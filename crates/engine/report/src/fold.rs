@@ -46,6 +46,7 @@ use crate::lines::{Entry, Lines, name_of};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::{Action, Assignment, AttemptReport, Event, Offer};
 use eyas_core::log::Header;
+use eyas_tasklist::renew_locations;
 use eyas_terms::array::TaskArray;
 use eyas_terms::*;
 use std::path::Path;
@@ -203,7 +204,11 @@ impl Fold {
         mut each: impl FnMut(&Fold, &Entry, Vec<Change<'_>>),
     ) -> Result<bool, Error> {
         let mut lines = Lines::open(dir)?;
-        while let Some(entry) = lines.next_if(&wanted)? {
+        while let Some(mut entry) = lines.next_if(&wanted)? {
+            if let Entry::In(_, Event::ArrayAdded { array, .. }) = &mut entry {
+                // An older version may have written it.
+                renew_locations(Arc::make_mut(array));
+            }
             let changes = self.take(&entry);
             each(self, &entry, changes);
         }

@@ -7,6 +7,7 @@ use eyas_core::event::*;
 use eyas_core::log::*;
 use eyas_report::{ErrorKind, TaskStory, explain_lines, story_from_dir};
 use eyas_terms::TaskPhase;
+use eyas_terms::array::Pattern;
 use eyas_terms::*;
 
 fn explanation(cluster: &Cluster, task: &str) -> String {
@@ -58,6 +59,28 @@ Attempt 1 on `n1`
   Time: queued 1.0 ms, staging inputs 41 ms, running 50 ms (25 ms of processor time, at most 20.0 MiB of memory), bringing outputs home 8.0 ms.
   It ended well and made 1 output, 1000 B.
 ";
+
+#[test]
+fn what_an_older_version_logged_is_shown_without_queries() {
+    let mut cluster = Cluster::new("good-cache-compute", 1, FAIR);
+    cluster.join("n1", 1);
+    let mut array = map("a", 1, 1, 0);
+    array.template.inputs[0].1 = Pattern::literal("https://h/x?k=5ec2e7");
+    cluster.submit("one", vec![array]);
+    cluster.go(None);
+    let dir = tempfile::tempdir().unwrap();
+    cluster.save(dir.path());
+    let story = story_from_dir(dir.path(), "a-0", None).unwrap();
+    let read = &story.spec.as_ref().unwrap().inputs[0].1;
+    assert!(read.starts_with("https://h/x?hidden="), "{read}");
+    assert!(story.objects.values().eq([read]), "{:?}", story.objects);
+    assert!(!explain_lines(&story).contains("5ec2e7"));
+    assert_eq!(eyas_report::memo::Memo::read(dir.path()).unwrap().last_of("a-0").unwrap().inputs[0].0, "in");
+    assert!(
+        eyas_report::replay::replay(dir.path()).unwrap().difference.is_none(),
+        "replays see what was logged"
+    );
+}
 
 #[test]
 fn a_task_that_failed_twice() {

@@ -24,6 +24,7 @@
 //! | `spec`, `source` | the request of a map, and what users give as its sources: files, parameters, tables |
 //! | `rows`, `files` | what these sources stand for |
 //! | `units` | sizes, durations, rates |
+//! | `older` | tasks that an older version wrote down |
 //!
 //! Not here: whether other inputs exist or outputs can be written; home storage reports that when it is asked
 //! for them.
@@ -45,6 +46,7 @@ mod list;
 mod location;
 mod made;
 mod map;
+mod older;
 mod read;
 mod reduce;
 mod rows;
@@ -64,6 +66,7 @@ pub use line::FIELDS;
 pub use list::TaskList;
 pub use location::RUN_FILE;
 pub use map::{hole_names, map};
+pub use older::{renew_locations, renewed_location};
 pub use read::{ReadOptions, read};
 pub use source::{Source, Table};
 pub use spec::MapSpec;

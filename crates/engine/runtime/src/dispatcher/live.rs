@@ -2,6 +2,7 @@
 
 use super::arrivals::Line;
 use super::group::Whereabouts;
+use super::older;
 use super::queries::KeptQueries;
 use crate::clock;
 use crate::eventlog::asked::{About, Index, lines_about, printed_by, read_printed};
@@ -109,7 +110,7 @@ impl Live {
     }
 }
 
-/// Removes records from the journal that are not needed any more.
+/// Removes records from the journal that are not needed any more, and writes those of older versions anew.
 fn clean(journal: &Journal) -> eyas_journal::Result<()> {
     let covers = journal.begin_segment()?;
     let read = |bytes: &[u8]| Record::from_bytes(bytes).map_err(|why| journal.cannot_read(&why));
@@ -118,7 +119,11 @@ fn clean(journal: &Journal) -> eyas_journal::Result<()> {
     let mut cleaning = survey.end();
     journal.compact_with(covers, |push| {
         let mut keep = |record: &Record<'_>| push(&record.to_bytes());
-        journal.read(covers)?.try_for_each(|_, bytes| cleaning.take(&read(bytes)?, &mut keep))??;
+        journal.read(covers)?.try_for_each(|_, bytes| {
+            let mut record = read(bytes)?;
+            older::renew(&mut record);
+            cleaning.take(&record, &mut keep)
+        })??;
         cleaning.end(keep)
     })?;
     Ok(())

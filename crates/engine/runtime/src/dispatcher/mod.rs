@@ -12,6 +12,7 @@ mod group;
 mod incarnation;
 mod links;
 mod live;
+mod older;
 mod place;
 mod queries;
 mod service;

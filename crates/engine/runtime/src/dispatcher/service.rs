@@ -4,15 +4,17 @@ use super::arrivals::Arrival;
 use super::group::{self, GroupOptions, Whereabouts};
 use super::live::Live;
 use super::queries::KeptQueries;
-use super::{DispatcherError, DispatcherOptions, links, place};
+use super::{DispatcherError, DispatcherOptions, links, older, place};
 use crate::clock;
 use crate::eventlog::EventLog;
 use eyas_core::home_share::HomeLimits;
 use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION};
 use eyas_data::peer::TicketKey;
 use eyas_journal::{Journal, Notice, Recovered};
-use eyas_session::dispatcher::{Input, Options, Record, Session};
+use eyas_session::dispatcher::{Input, Options, Outside, Record, Session};
+use eyas_storage::signed;
 use eyas_wire::identity::{Identity, Join};
+use eyas_wire::message::Queries;
 use eyas_wire::users::KnownKeys;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,13 +82,30 @@ impl Service {
     /// Restores what earlier processes had promised. `is_placed`: the directory has a record of its place,
     /// and it is that place.
     pub fn recover(&mut self, recovered: Recovered, is_placed: bool) -> Result<(), DispatcherError> {
-        let read = |_, bytes: &[u8]| self.session.recover(clock::now(), Record::from_bytes(bytes)?);
+        let mut is_older = false;
+        let read = |_, bytes: &[u8]| {
+            let mut record = Record::from_bytes(bytes)?;
+            is_older |= older::renew(&mut record);
+            self.session.recover(clock::now(), record)
+        };
         let path = self.dir.join("journal").display().to_string();
         recovered.try_for_each(read)?.map_err(|why| DispatcherError::Record { path, why })?;
         if self.session.end_recovery(clock::now(), is_placed) {
             place::say_moved(&self.dir);
         }
+        if is_older {
+            self.renew_journal();
+        }
         Ok(())
+    }
+
+    /// Writes the journal of an older version anew, once the queries of URLs that it had are kept beside it.
+    fn renew_journal(&mut self) {
+        let live = self.session.outside_mut();
+        match live.keep_queries(Queries(signed::known_from(0))) {
+            Ok(()) => live.clean_journal(),
+            Err(why) => eyas_text::say!("eyas: the journal keeps the queries of URLs that are in it: {why}"),
+        }
     }
 
     /// Learns where the other members of the group are, and begins to connect to them. `given`: the join file of one of
@@ -176,5 +195,111 @@ fn input_of(notice: Notice) -> Input {
         Notice::Durable(durable) => Input::Durable(durable.0),
         Notice::Stalled(stall) => Input::JournalStalled(Some(stall.to_string())),
         Notice::Resumed => Input::JournalStalled(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{cluster_name, open_identity, open_journal};
+    use super::*;
+    use eyas_core::group::RunLinks;
+    use eyas_core::pattern::RunPatterns;
+    use eyas_terms::array::{Column, Command, Pattern, TaskArray, TaskForm};
+    use eyas_terms::{MemberId, RunId};
+    use std::borrow::Cow;
+    use std::path::Path;
+    use std::time::Instant;
+
+    const SECRET: &str = "5ec2e7";
+
+    /// A journal as versions wrote it that had queries in locations, or marked digests of them by `signed=`.
+    fn write_older_journal(dir: &Path) {
+        let digest = &blake3::hash(b"sig=5ec2e7-kept").to_hex()[..32];
+        let urls = ["https://h/0?k=5ec2e7-0".to_owned(), format!("https://h/1?signed={digest}")];
+        let mut column = Column::default();
+        assert!(urls.iter().all(|url| column.push(url)));
+        let command = Command::Exec(vec![Pattern::literal("true")]);
+        let template = TaskForm {
+            inputs: vec![(Pattern::literal("x"), Pattern::column(0))],
+            ..TaskForm::new(Pattern::literal("t"), command)
+        };
+        let array = TaskArray { n_tasks: 2, first_index: 0, template, columns: vec![column], needs: None };
+        let run = RunId(1);
+        let links =
+            RunLinks { imports: vec![(urls[0].clone(), MemberId(1))], exports: vec![urls[1].clone()] };
+        let patterns = RunPatterns { multicast: vec![urls[0].clone()], ..RunPatterns::default() };
+        let (journal, _, _) = open_journal(dir).unwrap();
+        for record in [
+            Record::RunOpened { run, name: "old".into(), keep: false, into: None },
+            Record::ArrayAdded { run, array: Cow::Owned(array) },
+            Record::RunLinked { run, links: Cow::Owned(links) },
+            Record::RunPatterns { run, patterns: Cow::Owned(patterns) },
+            Record::RunCommitted { run },
+        ] {
+            journal.append(&record.to_bytes()).unwrap();
+        }
+        journal.close().unwrap();
+    }
+
+    fn has_secret(dir: &Path) -> bool {
+        let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+        // A file that is replaced meanwhile is read at the next look.
+        let texts = files.filter(|path| path.is_file()).filter_map(|path| std::fs::read(path).ok());
+        texts.into_iter().any(|bytes| {
+            [SECRET, "signed="]
+                .iter()
+                .any(|text| bytes.windows(text.len()).any(|some| some == text.as_bytes()))
+        })
+    }
+
+    #[test]
+    fn the_journal_of_an_older_version_loses_its_queries_and_the_tasks_keep_them() {
+        let dir = tempfile::tempdir().unwrap();
+        write_older_journal(dir.path());
+        assert!(has_secret(&dir.path().join("journal")));
+        let identity = open_identity(dir.path(), None).unwrap();
+        let mut kept = KeptQueries::open(dir.path(), identity.secret()).unwrap();
+        kept.add(Queries(vec!["sig=5ec2e7-kept".into()])).unwrap();
+
+        let (journal, recovered, notices) = open_journal(dir.path()).unwrap();
+        let options = DispatcherOptions::local(dir.path());
+        let mut service =
+            Service::new(&options, dir.path().into(), &identity, cluster_name(&identity), journal, 1)
+                .unwrap();
+        service.recover(recovered, true).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while has_secret(&dir.path().join("journal")) {
+            assert!(Instant::now() < deadline, "the journal still has a query");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // The event log is whole when its writer has ended.
+        drop((service, notices));
+        assert!(!has_secret(dir.path()));
+        let Queries(kept) = KeptQueries::open(dir.path(), identity.secret()).unwrap().all();
+        assert!(
+            ["k=5ec2e7-0", "sig=5ec2e7-kept"].iter().all(|query| kept.iter().any(|known| known == query))
+        );
+
+        // The thread that wrote the journal anew may still hold it for a moment.
+        let (_journal, recovered, _notices) = loop {
+            match open_journal(dir.path()) {
+                Ok(opened) => break opened,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut inputs = vec![];
+        let read = |_, bytes: &[u8]| {
+            if let Record::ArrayAdded { array, .. } = Record::from_bytes(bytes)? {
+                inputs.extend((0..array.n_tasks).flat_map(|i| array.expand(i).inputs));
+            }
+            Ok::<(), String>(())
+        };
+        recovered.try_for_each(read).unwrap().unwrap();
+        let expect = ["k=5ec2e7-0", "sig=5ec2e7-kept"].map(|query| blake3::hash(query.as_bytes()));
+        for (n, (input, digest)) in inputs.iter().zip(expect).enumerate() {
+            assert_eq!(input.1, format!("https://h/{n}?hidden={}", &digest.to_hex()[..32]));
+        }
+        assert_eq!(inputs.len(), 2);
     }
 }

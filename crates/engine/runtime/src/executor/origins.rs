@@ -4,6 +4,7 @@
 use super::home_io::private_file;
 use eyas_core::event::Fetched;
 use eyas_session::executor::Book;
+use eyas_tasklist::renewed_location;
 use eyas_terms::{Digest, HomeVersion, ObjectId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +39,8 @@ impl Origins {
             // A killed executor leaves a torn last line, which costs one origin.
             for line in BufReader::new(file).lines().map_while(Result::ok) {
                 if let Ok(o) = serde_json::from_slice::<Origin>(line.as_bytes()) {
-                    latest.insert(o.location, (o.digest, o.version));
+                    let location = renewed_location(&o.location).unwrap_or(o.location);
+                    latest.insert(location, (o.digest, o.version));
                 }
             }
         }
