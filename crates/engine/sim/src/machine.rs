@@ -6,6 +6,7 @@
 use eyas_terms::needs::Equipment;
 use eyas_text::shown;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 const GBIT: f64 = 1e9 / 8.0;
 const GB: u64 = 1_000_000_000;
@@ -55,6 +56,41 @@ pub struct Machine {
     /// Absent: all nodes are in one place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sites: Option<Sites>,
+    /// Absent: each node reaches each other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_links: Option<CutLinks>,
+}
+
+/// Nodes that reach the dispatcher and home, and not each other. The machine has places for nodes, with numbers from 0, and a node
+/// that joins takes the lowest one that is free.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct CutLinks {
+    /// Places belong to the islands in turn. Nodes of two islands do not reach each other; with as many islands as nodes, no node
+    /// reaches another.
+    #[serde(default = "one_island")]
+    pub islands: u32,
+    /// The first place of each pair does not reach the second one.
+    #[serde(default)]
+    pub pairs: BTreeSet<(u32, u32)>,
+    /// Time until a node that asks another one knows that it does not reach it. By default as long as a live node tries to connect.
+    #[serde(default = "connect_ns")]
+    pub notice_ns: u64,
+}
+
+fn one_island() -> u32 {
+    1
+}
+
+fn connect_ns() -> u64 {
+    5 * S
+}
+
+impl CutLinks {
+    /// Whether a node in the place `reader` cannot connect to one in the place `holder`.
+    pub fn cuts(&self, reader: u32, holder: u32) -> bool {
+        reader % self.islands != holder % self.islands || self.pairs.contains(&(reader, holder))
+    }
 }
 
 /// Nodes in several places. Each two sites have a link of their own in each direction, and all traffic between them shares it.
@@ -144,6 +180,7 @@ pub fn preset(name: &str) -> Result<Machine, String> {
         speed: 1.0,
         costs: Costs::default(),
         sites: None,
+        cut_links: None,
     };
     Ok(match name {
         // §5.1.1: GPFS "remains flat at an average of 4.4Gb/s".
@@ -254,6 +291,17 @@ impl Machine {
                 return bad("`between_bytes_per_s` has to be above 0".into());
             }
         }
+        if let Some(links) = &self.cut_links {
+            if links.islands == 0 || links.islands > self.nodes {
+                return bad(format!("{} islands cannot have {} nodes", links.islands, self.nodes));
+            }
+            if let Some((a, b)) = links.pairs.iter().find(|(a, b)| a == b || *a.max(b) >= self.nodes) {
+                return bad(format!(
+                    "its `cut_links` name the places {a} and {b}, and it has places 0 to {}",
+                    self.nodes - 1
+                ));
+            }
+        }
         if self.node_delay_min_ns > self.node_delay_max_ns {
             return bad("`node_delay_min_ns` is above `node_delay_max_ns`".into());
         }
@@ -318,6 +366,20 @@ mod tests {
                     ..fine.clone()
                 },
                 "between_bytes_per_s",
+            ),
+            (
+                Machine {
+                    cut_links: Some(CutLinks { islands: 0, pairs: BTreeSet::new(), notice_ns: 1 }),
+                    ..fine.clone()
+                },
+                "0 islands",
+            ),
+            (
+                Machine {
+                    cut_links: Some(CutLinks { islands: 1, pairs: [(0, 64)].into(), notice_ns: 1 }),
+                    ..fine.clone()
+                },
+                "places 0 and 64",
             ),
             (Machine { walltime_ns: Some(5), ..fine.clone() }, "walltime_ns"),
             (Machine { slots_per_node: 1_000_000, ..fine.clone() }, "slots"),

@@ -567,7 +567,7 @@ impl<'a> World<'a> {
     }
 
     fn on_fetched(&mut self, number: u32, transfer: u32) {
-        let Ended { target, source, object, is_here, is_between, moved_bytes } =
+        let Ended { target, source, object, is_here, is_cut, is_between, moved_bytes } =
             self.transfers.end(number, transfer, &mut self.nodes);
         let result = if is_here {
             let size_bytes = self.size_of(object);
@@ -577,10 +577,11 @@ impl<'a> World<'a> {
             let version = (source == Source::Home).then(|| self.work.version_of(size_bytes));
             Ok(Fetched { digest: digest_of(object), size_bytes, version })
         } else {
-            Err(TransferError {
-                kind: TransferErrorKind::NotHeld,
-                message: "the peer does not have it any more".into(),
-            })
+            let (kind, message) = match is_cut {
+                true => (TransferErrorKind::Unreachable, "the peer is not reached from here"),
+                false => (TransferErrorKind::NotHeld, "the peer does not have it any more"),
+            };
+            Err(TransferError { kind, message: message.into() })
         };
         self.tell_node(number, NodeEvent::TransferEnded { target, source, result });
     }

@@ -1,9 +1,9 @@
-//! Nodes that leave, or are lost, while only they hold a file that a task still has to read.
+//! Nodes that leave, are lost or are not reached, while only they hold a file that a task still has to read.
 
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{Line, What};
 use eyas_core::provisioning::{ProvisionConfig, growth};
-use eyas_sim::machine::{Faults, Machine, preset};
+use eyas_sim::machine::{CutLinks, Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
 use eyas_sim::workload::{ArrivingTasks, Compute, Sizes, Workload};
 use eyas_sim::world::{Scheduling, simulate};
@@ -100,4 +100,46 @@ fn a_task_that_runs_again_for_a_lost_file_counts_once() {
         assert_eq!(summary.n_done + summary.n_failed, 3, "seed {seed}: {summary:?}");
     }
     assert!(n_revived > 0, "no seed lost a file that was needed again");
+}
+
+/// Four tasks at a time make a file each, and others read the files of all four.
+fn crossing() -> Workload {
+    let made = |n: u32| task(&format!("m{n}"), &[], &format!("f{n}"), S);
+    let read = |n: u32| task(&format!("r{n}"), &["f0", "f1", "f2", "f3"], &format!("g{n}"), S);
+    let submissions: Vec<_> = (0..4).map(made).chain((0..8).map(read)).collect();
+    Workload {
+        name: "files cross".into(),
+        n_tasks: 12,
+        ideal_ns: 0,
+        read_bytes: 32 * FILE_BYTES,
+        sizes: Sizes::Same(FILE_BYTES),
+        submissions: Box::new(submissions.into_iter()),
+    }
+}
+
+#[test]
+fn nodes_that_do_not_reach_each_other_get_their_files_all_the_same() {
+    let live = |cut_links: Option<CutLinks>| {
+        let machine = Machine { nodes: 4, slots_per_node: 1, cut_links, ..preset("this-machine").unwrap() };
+        let log = Log::default();
+        let out = Box::new(log.clone());
+        let scheduling = Scheduling::default();
+        let s = simulate(&machine, &scheduling, &Faults::default(), crossing(), 1, Some(out)).unwrap();
+        assert_eq!((s.n_done, s.n_failed), (12, 0), "{machine:?}");
+        let is_unreached = |line: &Line| matches!(line.what, What::In(Event::PeerUnreachable { .. }));
+        (s, log.lines().iter().filter(|line| is_unreached(line)).count())
+    };
+    let links = |islands, pairs: &[(u32, u32)]| {
+        Some(CutLinks { islands, pairs: pairs.iter().copied().collect(), notice_ns: 100_000_000 })
+    };
+    let (whole, n_unreached) = live(None);
+    assert_eq!(n_unreached, 0);
+    assert_eq!(live(links(1, &[])), (whole.clone(), 0), "one island is a whole machine");
+    for cut in [links(4, &[]), links(2, &[]), links(1, &[(0, 1), (1, 0), (2, 0)])] {
+        let (apart, n_unreached) = live(cut.clone());
+        assert!(n_unreached > 0, "{cut:?}");
+        assert!(apart.makespan_s > whole.makespan_s, "{cut:?}");
+        assert!(apart.moved_home_bytes == whole.moved_home_bytes, "what stays on the nodes stays there");
+        assert_eq!(live(cut), (apart, n_unreached), "the same seed gives the same run");
+    }
 }

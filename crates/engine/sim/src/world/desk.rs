@@ -3,11 +3,12 @@
 //! The dispatcher handles one event after the other, and each task that it gives out takes some time. All messages to one node
 //! that follow from one event travel together. There is no journal here: what the core wants recorded counts as recorded at once.
 
+use super::hardware::NodePlace;
 use super::nodes::Nodes;
 use super::record::Record;
 use super::time::{Ev, Time};
 use super::work::ArrivingWork;
-use crate::machine::Machine;
+use crate::machine::{CutLinks, Machine};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::{Action, Event, NodeEvent};
 use eyas_terms::{ExecutorId, Timestamp};
@@ -18,6 +19,7 @@ pub(super) struct Desk {
     dispatch_ns: u64,
     message_ns: u64,
     between_latency_ns: u64,
+    cut_links: Option<CutLinks>,
     core: Dispatcher,
     inbox: VecDeque<Event>,
     free_at: u64,
@@ -36,6 +38,7 @@ impl Desk {
             dispatch_ns: machine.dispatch_ns,
             message_ns: machine.message_ns,
             between_latency_ns: machine.sites.map_or(0, |sites| sites.between_latency_ns),
+            cut_links: machine.cut_links.clone(),
             core: Dispatcher::new(config)?,
             inbox: VecDeque::new(),
             free_at: 0,
@@ -115,7 +118,9 @@ impl Desk {
         self.core.handle(time.now, event, &mut actions);
         let mut n_assigned = 0;
         for action in &actions {
-            if let Action::Assign { executor, assignment } = action {
+            if let Action::Assign { executor, assignment } | Action::RerunTask { executor, assignment } =
+                action
+            {
                 n_assigned += 1;
                 nodes.count_given(*executor, record, |given| given + assignment.cpus);
             }
@@ -135,10 +140,14 @@ impl Desk {
 
     /// An executor measures round trips, and reports them.
     fn probe(&self, executor: ExecutorId, peers: &[ExecutorId], time: &mut Time, nodes: &Nodes) {
-        let site = |e: &ExecutorId| nodes.find(e.0).map(|node| node.place.site);
+        let is_cut = |from: &NodePlace, to: &NodePlace| {
+            self.cut_links.as_ref().is_some_and(|links| links.cuts(from.number, to.number))
+        };
+        let place = |e: &ExecutorId| nodes.find(e.0).map(|node| node.place);
         let round_trip = |peer: &ExecutorId| {
-            let way_ns = if site(peer)? == site(&executor)? { 0 } else { self.between_latency_ns };
-            Some((*peer, 2 * (self.message_ns + way_ns)))
+            let (from, to) = (place(&executor)?, place(peer)?);
+            let way_ns = if from.site == to.site { 0 } else { self.between_latency_ns };
+            (!is_cut(&from, &to)).then_some((*peer, 2 * (self.message_ns + way_ns)))
         };
         let round_trips: Vec<(ExecutorId, u64)> = peers.iter().filter_map(round_trip).collect();
         let took_ns = round_trips.iter().map(|(_, ns)| *ns).max().unwrap_or(0);

@@ -37,7 +37,7 @@ pub(super) const HOME_SITE: u32 = 0;
 /// A place in the machine, taken by one node after the other.
 #[derive(Clone, Copy)]
 pub(super) struct NodePlace {
-    number: u32,
+    pub number: u32,
     /// The place's site; 0 where there is only one.
     pub site: u32,
     pub disk: ResourceId,
@@ -150,6 +150,12 @@ impl<'a> Hardware<'a> {
     /// The link that leads from one site to another. `None`: it is the same site.
     pub fn between(&self, from: u32, to: u32) -> Option<ResourceId> {
         (from != to).then(|| self.between[(from * self.n_sites + to) as usize])
+    }
+
+    /// How long a node in the place `reader` takes to know that it does not reach one in the place `holder`. `None`: it does.
+    pub fn cut_ns(&self, reader: &NodePlace, holder: &NodePlace) -> Option<u64> {
+        let links = self.machine.cut_links.as_ref()?;
+        links.cuts(reader.number, holder.number).then_some(links.notice_ns)
     }
 
     /// When home has opened or created a file that is asked for now. `None`: at once.

@@ -51,6 +51,8 @@ struct Transfer {
     watched: bool,
     made: Option<Making>,
     since: Timestamp,
+    /// The node does not reach the source.
+    is_cut: bool,
 }
 
 /// A transfer that is over.
@@ -58,8 +60,10 @@ pub(super) struct Ended {
     pub target: Target,
     pub source: Source,
     pub object: ObjectId,
-    /// The object has come. `false`: the source did not have it any more.
+    /// The object has come. `false`: the source was not reached, or did not have it any more.
     pub is_here: bool,
+    /// The node did not reach the source.
+    pub is_cut: bool,
     /// It crossed the link between two sites.
     pub is_between: bool,
     /// The bytes that came from elsewhere; `None`: the node made the object of what it had.
@@ -99,6 +103,7 @@ impl Transfers {
             watched,
             made,
             since: time.now,
+            is_cut: false,
         });
         let asks_home = source == Source::Home && !made.is_some_and(|making| making.is_packed_here);
         let opened = if asks_home { hardware.opened_at(time.now) } else { None };
@@ -119,6 +124,12 @@ impl Transfers {
     ) {
         let Some(asked) = self.transfers[transfer as usize].as_mut() else { return };
         let Some(to) = nodes.find(number).map(|node| node.place) else { return };
+        if let Source::Peer(peer) = asked.source
+            && let Some(notice_ns) = nodes.find(peer.0).and_then(|peer| hardware.cut_ns(&to, &peer.place))
+        {
+            asked.is_cut = true;
+            return time.after(notice_ns, Ev::Fetched { node: number, transfer });
+        }
         let awaits = time.now < asked.patience_ends;
         let cached = matches!(asked.target, Target::Cache(_));
         let mut from_site = HOME_SITE;
@@ -213,7 +224,7 @@ impl Transfers {
     pub fn end(&mut self, number: u32, transfer: u32, nodes: &mut Nodes) -> Ended {
         let ended = self.transfers[transfer as usize].take().expect("each transfer ends once");
         self.free.push(transfer);
-        let Transfer { target, source, object, flow, made, size_bytes, is_between, .. } = ended;
+        let Transfer { target, source, object, flow, made, size_bytes, is_between, is_cut, .. } = ended;
         let moved_bytes =
             if made.is_some_and(|making| making.is_packed_here) { None } else { Some(size_bytes) };
         if flow.is_some()
@@ -221,7 +232,7 @@ impl Transfers {
         {
             node.end_receiving(object);
         }
-        Ended { target, source, object, is_here: flow.is_some(), is_between, moved_bytes }
+        Ended { target, source, object, is_here: flow.is_some(), is_cut, is_between, moved_bytes }
     }
 
     /// A node is gone: transfers from it to other nodes break off.

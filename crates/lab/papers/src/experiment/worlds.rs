@@ -182,6 +182,7 @@ impl World {
             speed: 1.0,
             costs: Costs::default(),
             sites: None,
+            cut_links: None,
         };
         let n_slots = u64::from(nodes) * u64::from(slots_per_node);
         let waves = draw.log(1.0, 25.0);
