@@ -407,7 +407,8 @@ impl Shared {
                 let member = giver_of(executor.0, self.n_members() as u32);
                 self.ask(member.0 as usize, RequestBody::Drain { executor }).await
             }
-            RequestBody::AddArray { .. }
+            RequestBody::FollowEnds { .. }
+            | RequestBody::AddArray { .. }
             | RequestBody::JoinRun { .. }
             | RequestBody::Consult { .. }
             | RequestBody::Upstream { .. }

@@ -287,6 +287,12 @@ impl Client {
         }
     }
 
+    /// Asks for each task of a run when it has ended, with what it printed; those that have ended come first. They come as
+    /// [`ReplyBody::Prints`] with the number that is returned, the last of them without a `next`.
+    pub fn follow_ends(&mut self, run: RunId) -> Result<u64, NetError> {
+        self.send(RequestBody::FollowEnds { run })
+    }
+
     /// What an attempt printed to standard output from byte `at` on, a part of it; empty where nothing is kept. `drop`: all before
     /// `at` was read, and no part of it is needed any more.
     pub async fn printed_part(

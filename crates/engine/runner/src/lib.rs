@@ -46,6 +46,7 @@ mod spawn;
 mod stage;
 mod sys;
 pub mod tree;
+pub mod warm;
 mod without_proc;
 
 pub use error::{Error, ErrorKind, Status};

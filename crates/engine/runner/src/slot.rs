@@ -19,12 +19,13 @@ use crate::error::Error;
 use crate::exec_args::{ExecArgs, Helper};
 use crate::program::{self, Finder, NotStarted};
 use crate::protocol::{
-    Account, ByteString, Container, ContainerKind, Decoder, ExitKind, OutputState, Program, RunReport,
-    RunSpec, SlotCommand, SlotConfig, SlotReport, Times, Usage, encode_frame,
+    Account, ByteString, Container, ContainerKind, Decoder, ExitKind, NotStartedKind, OutputState, Program,
+    RunReport, RunSpec, SlotCommand, SlotConfig, SlotReport, Times, Usage, encode_frame,
 };
 use crate::sandbox::{Pool, Sandbox};
 use crate::spawn::Spawner;
 use crate::stage::{self, SetupError, Staged, Unprepared};
+use crate::warm::{self, WarmAnswer, WarmProgram};
 use crate::{new_files, shell, sys, tree};
 use eyas_text::shown_bytes;
 use std::collections::VecDeque;
@@ -232,6 +233,8 @@ struct Slot {
     capture_err: Capture,
     queue: VecDeque<Queued>,
     running: Option<Running>,
+    /// A program that stays from task to task. It runs the task that runs, if it is there.
+    warm: Option<WarmProgram>,
     unreleased: Vec<(u64, Sandbox)>,
     /// The task whose sandbox is being made, and whether it was cancelled meanwhile.
     preparing: Option<(u64, bool)>,
@@ -294,6 +297,7 @@ impl Slot {
             capture_err: Capture::default(),
             queue: VecDeque::new(),
             running: None,
+            warm: None,
             unreleased: Vec::new(),
             preparing: None,
             ended: None,
@@ -351,6 +355,9 @@ impl Slot {
             if events.children {
                 self.on_children();
             }
+            if events.warm {
+                self.on_warm();
+            }
             if events.timer {
                 self.on_timer(sys::monotonic_ns());
             }
@@ -375,16 +382,19 @@ impl Slot {
         let wants_room = self.n_sent < self.unsent.len() && self.report_at_ns.is_none();
         let socket_events = if wants_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         let on = |fd: &OwnedFd, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        let warm = self.warm.as_ref().filter(|_| self.running.is_some()).map_or(-1, WarmProgram::socket);
         let mut fds = [
             on(&self.socket, socket_events),
             on(&self.children, libc::POLLIN),
             on(&self.stdout, libc::POLLIN),
             on(&self.stderr, libc::POLLIN),
+            // A negative number is passed over.
+            libc::pollfd { fd: warm, events: libc::POLLIN, revents: 0 },
         ];
         let timeout_ptr =
             timeout.as_ref().map_or(std::ptr::null(), |timeout| timeout as *const libc::timespec);
         // SAFETY: `fds` and `timeout` live through the call.
-        let result = unsafe { libc::ppoll(fds.as_mut_ptr(), 4, timeout_ptr, std::ptr::null()) };
+        let result = unsafe { libc::ppoll(fds.as_mut_ptr(), 5, timeout_ptr, std::ptr::null()) };
         match sys::check(result) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
@@ -395,6 +405,7 @@ impl Slot {
             children: fds[1].revents != 0,
             stdout: fds[2].revents != 0,
             stderr: fds[3].revents != 0,
+            warm: fds[4].revents != 0,
             timer: next_ns.is_some(),
         })
     }
@@ -643,13 +654,94 @@ impl Slot {
         helper: Option<&Helper>,
         sandbox: &Sandbox,
     ) -> Result<libc::pid_t, NotStarted> {
+        match warm::is_warm(spec) {
+            true => return self.give_to_warm(spec, sandbox),
+            false => self.end_warm(),
+        }
+        self.start_program(spec, helper, sandbox, None)
+    }
+
+    /// Gives a task to the program that stays, which is started where it is not there.
+    fn give_to_warm(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<libc::pid_t, NotStarted> {
+        let path = sandbox.path.as_os_str().as_bytes();
+        if let Some(program) = self.warm.as_mut().filter(|program| program.is_for(spec))
+            && program.give(spec, path).is_ok()
+        {
+            return Ok(program.pid);
+        }
+        self.end_warm();
+        let fail = |error: io::Error| {
+            NotStarted::new(NotStartedKind::NoResources, format!("cannot reach the program: {error}"))
+        };
+        let (ours, its) = warm::sockets().map_err(fail)?;
+        let start = warm::starting(spec, its.as_raw_fd());
+        let pid = self.start_program(&start, None, sandbox, Some(its.as_raw_fd()))?;
+        self.warm = WarmProgram::new(spec, pid, ours);
+        // Where it has ended already, that is seen as its end.
+        let _ = self.warm.as_mut().map(|program| program.give(spec, path));
+        Ok(pid)
+    }
+
+    /// Ends the program that stays, and what it has started; no task runs.
+    fn end_warm(&mut self) {
+        let Some(program) = self.warm.take() else { return };
+        program.kill();
+        let give_up_ns = sys::monotonic_ns().saturating_add(self.config.reap_wait_ns);
+        loop {
+            kill_children(self.pid, program.pid);
+            loop {
+                match reap() {
+                    Reaped::Child { .. } => {}
+                    Reaped::NoChildren => return,
+                    Reaped::NoneEnded => break,
+                }
+            }
+            if sys::monotonic_ns() >= give_up_ns {
+                return;
+            }
+            wait_for_child(&self.children);
+        }
+    }
+
+    /// The program that stays has said something about its task.
+    fn on_warm(&mut self) {
+        let Some(program) = &mut self.warm else { return };
+        match program.read() {
+            WarmAnswer::None => {}
+            // Its end follows.
+            WarmAnswer::Gone => program.kill(),
+            WarmAnswer::Ended(status) => {
+                let left = program.end_leftovers(self.pid, self.config.reap_wait_ns);
+                let (user_ns, system_ns) = program.cpu_ns();
+                let Some(mut running) = self.running.take() else { return };
+                running.usage.cpu_user_ns += user_ns;
+                running.usage.cpu_system_ns += system_ns;
+                running.times.exited_ns = sys::monotonic_ns();
+                let is_stopped = running.stop.is_some();
+                self.finish(running, (status & 0xff) << 8, Left::Ended(left.0, left.1));
+                if is_stopped {
+                    // It was told to end.
+                    self.end_warm();
+                }
+            }
+        }
+    }
+
+    /// Starts the program of a task, or the `helper` that does. `kept`: a further descriptor that it has, by the same number.
+    fn start_program(
+        &mut self,
+        spec: &RunSpec,
+        helper: Option<&Helper>,
+        sandbox: &Sandbox,
+        kept: Option<RawFd>,
+    ) -> Result<libc::pid_t, NotStarted> {
         let file = self.find_program(spec, helper, sandbox)?;
-        let (pid_or_errno, file) = match (self.execute(&file, spec, helper, sandbox)?, &spec.program) {
+        let (pid_or_errno, file) = match (self.execute(&file, spec, helper, sandbox, kept)?, &spec.program) {
             // The program is no longer where the search found it before: search again with nothing
             // remembered.
             (Err(libc::ENOENT | libc::EACCES | libc::ENOTDIR), Program::Exec(_)) if self.finder.forget() => {
                 let file = self.find_program(spec, helper, sandbox)?;
-                (self.execute(&file, spec, helper, sandbox)?, file)
+                (self.execute(&file, spec, helper, sandbox, kept)?, file)
             }
             (outcome, _) => (outcome, file),
         };
@@ -676,6 +768,7 @@ impl Slot {
         spec: &RunSpec,
         helper: Option<&Helper>,
         sandbox: &Sandbox,
+        kept: Option<RawFd>,
     ) -> Result<Result<libc::pid_t, i32>, NotStarted> {
         let path = sandbox.path.as_os_str().as_bytes();
         let account = spec.account.as_ref();
@@ -683,7 +776,7 @@ impl Slot {
             Some(helper) => self.exec_args.build_helper(helper, account, path)?,
             None => self.exec_args.build(spec, path)?,
         };
-        let kept = helper.and_then(|helper| helper.open.as_ref()).map(AsRawFd::as_raw_fd);
+        let kept = helper.and_then(|helper| helper.open.as_ref()).map(AsRawFd::as_raw_fd).or(kept);
         let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), kept, account);
         Ok(outcome.map_err(|error| error.raw_os_error().unwrap_or(0)))
     }
@@ -747,8 +840,11 @@ impl Slot {
         // SAFETY: reads at most one record into `signals`. Pending signals of one number are merged, and we
         // ask for all ended children anyway.
         unsafe { libc::read(self.children.as_raw_fd(), signals.as_mut_ptr().cast(), signals.len()) };
+        let warm = self.warm.as_ref().map(|program| program.pid);
         let Some(mut running) = self.running.take() else {
-            while let Reaped::Child { .. } = reap() {}
+            while let Reaped::Child { pid, .. } = reap() {
+                self.warm.take_if(|program| program.pid == pid);
+            }
             return;
         };
         let mut ended = None;
@@ -766,14 +862,23 @@ impl Slot {
             }
         };
         match ended {
-            Some(status) => self.finish(running, status, has_leftovers),
+            Some(status) => {
+                // A program that was to answer and ended has not done its task, whatever it says by its end.
+                let is_good = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+                let status = if is_good && warm == Some(running.pid) { 1 << 8 } else { status };
+                self.warm = None;
+                self.finish(running, status, if has_leftovers { Left::Some } else { Left::None });
+            }
             None => self.running = Some(running),
         }
     }
 
-    fn finish(&mut self, mut running: Running, status: libc::c_int, has_leftovers: bool) {
-        let (n_leftovers_killed, n_unkillable) =
-            if has_leftovers { self.end_leftovers(&mut running) } else { (0, 0) };
+    fn finish(&mut self, mut running: Running, status: libc::c_int, left: Left) {
+        let (n_leftovers_killed, n_unkillable) = match left {
+            Left::None => (0, 0),
+            Left::Some => self.end_leftovers(&mut running),
+            Left::Ended(n_killed, n_unkillable) => (n_killed, n_unkillable),
+        };
         read_stream_to_end(&self.stdout, &mut self.capture_out, &mut self.buffer);
         read_stream_to_end(&self.stderr, &mut self.capture_err, &mut self.buffer);
         let Running {
@@ -922,6 +1027,7 @@ impl Slot {
             running.staged.leave_links(self.config.sandbox_root.as_path());
             let _ = crate::sandbox::remove_tree(&running.sandbox.path);
         }
+        self.end_warm();
         for (_, sandbox) in self.unreleased.drain(..) {
             let _ = crate::sandbox::remove_tree(&sandbox.path);
         }
@@ -961,6 +1067,15 @@ impl Slot {
     }
 }
 
+/// Processes that a program has left.
+enum Left {
+    None,
+    /// They have yet to be ended.
+    Some,
+    /// So many were killed, and so many did not go; the program stays.
+    Ended(u32, u32),
+}
+
 #[derive(Clone, Copy)]
 struct Events {
     socket: bool,
@@ -968,6 +1083,7 @@ struct Events {
     children: bool,
     stdout: bool,
     stderr: bool,
+    warm: bool,
     timer: bool,
 }
 

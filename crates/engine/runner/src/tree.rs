@@ -25,6 +25,32 @@ pub fn children_of(pid: u32) -> Vec<i32> {
     children
 }
 
+/// All processes below `pid`, those nearest to it first.
+pub fn all_below(pid: u32) -> Vec<i32> {
+    let mut all = children_of(pid);
+    let mut next = 0;
+    while next < all.len() {
+        let more = children_of(all[next] as u32);
+        all.extend(more);
+        next += 1;
+    }
+    all
+}
+
+/// Whether a process is there and has not ended: a zombie runs no more.
+pub fn runs(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Processor time of a process so far, in clock ticks: in user and in system mode. `None`: it is gone.
+pub fn ticks_of(pid: i32) -> Option<(u64, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // As in `parent_of`; these are the 14th and the 15th field of all.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
 /// For kernels without children files: looks at every process of the machine.
 fn children_by_scan(parent: u32) -> Vec<i32> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
@@ -50,13 +76,7 @@ pub struct Memory {
 /// Memory of all processes below this one. Resident sets are summed first, which counts shared pages several times, and pages of
 /// files as held. Only if that sum exceeds `limit_bytes`, the more expensive proportional sets decide.
 pub fn memory_below(pid: u32, limit_bytes: u64) -> Memory {
-    let mut all = children_of(pid);
-    let mut next = 0;
-    while next < all.len() {
-        let more = children_of(all[next] as u32);
-        all.extend(more);
-        next += 1;
-    }
+    let all = all_below(pid);
     let resident: u64 = all.iter().filter_map(|&pid| resident_bytes(pid)).sum();
     if resident <= limit_bytes {
         return Memory { held_bytes: resident, of_files_bytes: 0 };

@@ -560,6 +560,11 @@ pub enum RequestBody {
     },
     /// What the locations of signed URLs leave out, before arrays with such locations. Answered with `Kept` when it is durable.
     Queries(Queries),
+    /// Asks for each task of a run when its end is durable, those that have ended first. Answered with `Prints` again and again; `next`
+    /// is `None` in the last answer, when all tasks have ended.
+    FollowEnds {
+        run: RunId,
+    },
 }
 
 /// What is kept of a run that would not be kept otherwise.

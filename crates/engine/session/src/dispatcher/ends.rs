@@ -273,6 +273,7 @@ impl<O: Outside> Session<O> {
             Effect::TaskEnded { task, run, outcome, by } => {
                 self.recording.ends.end(task, by);
                 self.recording.count(run, outcome);
+                self.prints.note_end(run, task);
                 if let Some((executor, attempt)) = by {
                     self.acknowledge(executor, task, attempt);
                 }

@@ -81,6 +81,7 @@ impl<O: Outside> Session<O> {
     pub(super) fn on_forgotten(&mut self, run: RunId, asker: Option<Asker>) {
         // Clients that watch the run have yet to hear that it has ended.
         self.tell_watchers();
+        self.tell_followers();
         self.forgetting.asked.remove(&run);
         if self.core.work().find_run(run).is_some_and(|r| r.ended.is_none()) {
             // A task of this part runs again, and no other task needs its files.

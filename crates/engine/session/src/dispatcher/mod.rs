@@ -303,6 +303,7 @@ impl<O: Outside> Session<O> {
         self.end_drained();
         self.outside.commit(self.recording.take_hurry());
         self.tell_watchers();
+        self.tell_followers();
         self.send_all();
     }
 

@@ -11,6 +11,7 @@ use eyas_core::dispatcher::{RunState, TaskState};
 const LOOK_NS: u64 = 5_000_000_000;
 /// Tasks in one answer, each with at most what an attempt's report holds of its streams.
 const TASKS_IN_ANSWER: usize = 64;
+const NOTHING_KEPT: &str = "this cluster keeps nothing of what programs print (--no-event-log)";
 /// Tasks of a run that are looked at for one answer, so that nothing else waits for long.
 const LOOKED_AT_MAX: usize = 100_000;
 
@@ -29,6 +30,16 @@ pub(super) struct Prints {
     looks: BTreeMap<u64, Look>,
     /// The runs of which everything that their tasks print is kept.
     pub(super) whole: BTreeSet<RunId>,
+    followers: Vec<EndsFollower>,
+}
+
+/// A client that hears of each task of a run when it has ended.
+struct EndsFollower {
+    connection: u64,
+    number: u64,
+    run: RunId,
+    /// Tasks that have ended and that the client has not heard of.
+    untold: VecDeque<TaskId>,
 }
 
 /// Somebody who waits for what a running program has printed.
@@ -44,6 +55,12 @@ impl Prints {
     /// A client's connection is gone.
     pub(super) fn left(&mut self, connection: u64) {
         self.looks.retain(|_, look| look.connection != connection);
+        self.followers.retain(|follower| follower.connection != connection);
+    }
+
+    /// The end of a task is durable.
+    pub(super) fn note_end(&mut self, run: RunId, task: TaskId) {
+        self.followers.iter_mut().filter(|f| f.run == run).for_each(|f| f.untold.push_back(task));
     }
 }
 
@@ -157,31 +174,83 @@ impl<O: Outside> Session<O> {
                 next = Some(at);
                 break;
             }
-            let state = match self.core.work().find_end(task) {
-                Some(TaskState::Done) => PrintedState::Done,
-                Some(TaskState::Failed) => PrintedState::Failed,
-                Some(_) => PrintedState::Cancelled,
+            match self.ended_task(run, task) {
+                Some(ended) if which == WhichTasks::Ended || ended.state == PrintedState::Failed => {
+                    tasks.push(ended);
+                }
+                Some(_) => {}
                 None if which == WhichTasks::Ended => {
                     (next, is_early) = (Some(at), true);
                     break;
                 }
-                None => continue,
-            };
-            if which == WhichTasks::Ended || state == PrintedState::Failed {
-                let reason = self.core.work().failure_of(task).filter(|_| state == PrintedState::Failed);
-                let user_id = self.core.work().user_id(task);
-                tasks.push(TaskPrinted { task, run, user_id, state, reason, attempts: vec![] });
+                None => {}
             }
         }
         let keeps_it = tasks.is_empty() || self.options.keeps_log;
         self.answer_printed(connection, number, keeps_it, Answer::Prints { run, tasks, next, is_early });
     }
 
+    /// Begins to tell a client of the tasks of a run, each when it has ended.
+    pub(super) fn on_follow_ends(&mut self, connection: u64, number: u64, run: RunId) {
+        if self.core.work().find_run(run).is_none() {
+            let reason = self.no_run(run);
+            return self.refuse(connection, number, reason);
+        }
+        if !self.options.keeps_log {
+            return self.refuse(connection, number, NOTHING_KEPT.into());
+        }
+        let has_ended = |task: &TaskId| {
+            self.core.work().find_end(*task).is_some() && !self.recording.ends.has_task(*task)
+        };
+        let untold = self.core.work().tasks_of(run, 0).filter(has_ended).collect();
+        self.prints.followers.push(EndsFollower { connection, number, run, untold });
+    }
+
+    /// Tells clients of the tasks that have ended since they heard last.
+    pub(super) fn tell_followers(&mut self) {
+        let mut followers = std::mem::take(&mut self.prints.followers);
+        followers.retain_mut(|follower| {
+            let EndsFollower { connection, number, run, untold } = follower;
+            let Some(state) = self.core.work().find_run(*run) else {
+                let reason = self.no_run(*run);
+                self.refuse(*connection, *number, reason);
+                return false;
+            };
+            let durable = self.recording.durable.get(run).copied().unwrap_or_default();
+            let is_over = state.ended.is_some() && durable.n_ended() == state.n_tasks;
+            while !untold.is_empty() || is_over {
+                let n = untold.len().min(TASKS_IN_ANSWER);
+                let tasks: Vec<TaskPrinted> =
+                    untold.drain(..n).filter_map(|task| self.ended_task(*run, task)).collect();
+                let is_last = is_over && untold.is_empty();
+                let next = (!is_last).then_some(0);
+                let answer = Answer::Prints { run: *run, tasks, next, is_early: !is_last };
+                self.answer(*connection, *number, answer);
+                if is_last {
+                    return false;
+                }
+            }
+            true
+        });
+        self.prints.followers = followers;
+    }
+
+    /// A task that has ended, without what it printed; `None`: it runs again.
+    fn ended_task(&self, run: RunId, task: TaskId) -> Option<TaskPrinted> {
+        let state = match self.core.work().find_end(task)? {
+            TaskState::Done => PrintedState::Done,
+            TaskState::Failed => PrintedState::Failed,
+            _ => PrintedState::Cancelled,
+        };
+        let reason = self.core.work().failure_of(task).filter(|_| state == PrintedState::Failed);
+        let user_id = self.core.work().user_id(task);
+        Some(TaskPrinted { task, run, user_id, state, reason, attempts: vec![] })
+    }
+
     fn answer_printed(&mut self, connection: u64, number: u64, keeps_it: bool, answer: Answer) {
         if keeps_it {
             return self.answer(connection, number, answer);
         }
-        let reason = "this cluster keeps nothing of what programs print (--no-event-log)".into();
-        self.refuse(connection, number, reason);
+        self.refuse(connection, number, NOTHING_KEPT.into());
     }
 }

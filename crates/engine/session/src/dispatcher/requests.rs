@@ -44,6 +44,7 @@ impl<O: Outside> Session<O> {
                 Err(reason) => self.refuse(connection, number, reason),
             },
             RequestBody::Prints { run, which, from } => self.on_prints(connection, number, run, which, from),
+            RequestBody::FollowEnds { run } => self.on_follow_ends(connection, number, run),
             RequestBody::ReadPrinted { run, task, attempt, at, drop } => {
                 match self.find(connection, run, &task) {
                     Ok(task) => {

@@ -142,6 +142,7 @@ impl<O: Outside> Session<O> {
             | RequestBody::Explain { run: Some(run), .. }
             | RequestBody::Logs { run: Some(run), .. }
             | RequestBody::Prints { run: Some(run), .. }
+            | RequestBody::FollowEnds { run }
             | RequestBody::ReadPrinted { run: Some(run), .. } => others(run)
                 .filter(|_| !rights.see)
                 .and_then(|run| lacks(format!("see run {run}, which is another user's"), "see")),
