@@ -281,6 +281,10 @@ class Terminal:
         for name in [*homes.values(), "work", "bin"]:
             (folder / name).mkdir(mode=0o700)
         (folder / "bin" / "eyas").symlink_to(eyas.absolute())
+        # The Python that has the package; a link would not find its environment.
+        python = folder / "bin" / "python3"
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        python.chmod(0o755)
         self.environment = {
             **kept,
             **{variable: str(folder / name) for variable, name in homes.items()},

@@ -20,6 +20,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from backend import put_program
 from wheel import finish
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,9 +111,19 @@ def main() -> int:
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     target = f"{platform.machine()}-unknown-linux-gnu"
     wheel_options = ["--zig", "--compatibility", "manylinux_2_28", "--target", target]
+    put_program(None)
     run(tools / "maturin", "build", *wheel_options, "--out", OUT, env=env)
+    program = [
+        "--release",
+        "--locked",
+        "-p",
+        "eyas-cli",
+        "--target",
+        f"{target}.{'.'.join(map(str, GLIBC_MAX))}",
+    ]
+    run("cargo", "zigbuild", *program, env=env)
     (wheel,) = OUT.glob("*.whl")
-    finish(wheel, OUT / "eyas.symbols")
+    finish(wheel, ROOT / "target" / target / "release" / "eyas", OUT / "eyas.symbols")
     check_wheel(wheel)
     if not options.wheel:
         run(tools / "maturin", "sdist", "--out", OUT, env=env)

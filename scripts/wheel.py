@@ -21,6 +21,7 @@ import zipfile
 from pathlib import Path
 
 import times
+from backend import put_program
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,16 +60,21 @@ def portable_bill(bill: bytes) -> bytes:
     return json.dumps(parsed, indent=1).encode()
 
 
-def finish(wheel: Path, symbols: Path) -> None:
-    """Make a wheel of what maturin has built: the program without its symbols, and nothing of this machine."""
+def finish(wheel: Path, built: Path, symbols: Path) -> None:
+    """Make a wheel of what maturin has built: with the program `built`, without symbols, and with nothing of this machine."""
     done = wheel.with_suffix(".done")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(done, "w", zipfile.ZIP_DEFLATED) as new:
         contents = {entry.filename: old.read(entry) for entry in old.infolist()}
         (name,) = [name for name in contents if name.endswith(".data/scripts/eyas")]
         program = wheel.with_name("eyas")
-        program.write_bytes(contents[name])
+        shutil.copy(built, program)
         slim_program(program, symbols)
         changed = {name: program.read_bytes()}
+        (module,) = [name for name in contents if name.startswith("eyas/_ffi.") and name.endswith(".so")]
+        program.write_bytes(contents[module])
+        if shutil.which("strip"):
+            subprocess.run(["strip", "--strip-unneeded", program], check=True)
+        changed[module] = program.read_bytes()
         program.unlink()
         changed |= {bill: portable_bill(of) for bill, of in contents.items() if "/sboms/" in bill}
         (record,) = [name for name in contents if name.endswith(".dist-info/RECORD")]
@@ -94,13 +100,17 @@ def main() -> int:
     if sys.argv[1:] == ["--lab"]:
         return build_lab(environment_bin)
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(environment_bin / "maturin"), "build", "--out", folder, *times.cargo_options()]
-        built = subprocess.run(command, cwd=ROOT, check=False)
-        times.keep_cargo_report("make build", target_dir())
-        if built.returncode != 0:
-            return built.returncode
+        # The module first, with which cargo compiles nearly all of the program, too.
+        put_program(None)
+        maturin = [str(environment_bin / "maturin"), "build", "--out", folder]
+        cargo = ["cargo", "build", "--release", "--locked", "-p", "eyas-cli"]
+        for name, command in (("make build: the package", maturin), ("make build", cargo)):
+            built = subprocess.run([*command, *times.cargo_options()], cwd=ROOT, check=False)
+            times.keep_cargo_report(name, target_dir())
+            if built.returncode != 0:
+                return built.returncode
         (wheel,) = Path(folder).glob("eyas-*.whl")
-        finish(wheel, environment_bin / "eyas.symbols")
+        finish(wheel, target_dir() / "release" / "eyas", environment_bin / "eyas.symbols")
         pip = [
             sys.executable,
             "-m",

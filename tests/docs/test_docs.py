@@ -143,6 +143,7 @@ def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
         "cluster",
         "site",
         "cli",
+        "py",
         "lab",
         "fuzz",
     }

@@ -133,7 +133,7 @@ fn can_pass(e: &NetError) -> bool {
     }
 }
 
-fn digest_of(list: &TaskList) -> Result<Digest, Fault> {
+pub(crate) fn digest_of(list: &TaskList) -> Result<Digest, Fault> {
     let mut hasher = blake3::Hasher::new();
     for array in &list.arrays {
         serde_json::to_writer(&mut hasher, array).map_err(|e| Fault::new(Exit::Other, e))?;

@@ -81,6 +81,7 @@ mod user;
 mod verb;
 mod wait;
 mod walltime;
+pub mod words;
 mod workflow;
 
 use clap::Parser;

@@ -18,13 +18,24 @@ use eyas_text::{shown, shown_path};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// First argument of a slot process.
 pub const SLOT_ARGUMENT: &str = "__slot";
 
-/// The program that the processes of a cluster run: this program, or the `eyas` beside another program that
-/// starts clusters.
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the program that the processes of a cluster run, where this process is another program. The first name counts.
+pub fn name_program(path: PathBuf) {
+    let _ = PROGRAM.set(path);
+}
+
+/// The program that the processes of a cluster run: the one that was named, else this program, or the `eyas` beside another
+/// program that starts clusters.
 pub fn program() -> Result<PathBuf, Fault> {
+    if let Some(named) = PROGRAM.get() {
+        return Ok(named.clone());
+    }
     let this = std::env::current_exe()?;
     if this.file_name().is_none_or(|name| name != "eyas-lab") {
         return Ok(this);

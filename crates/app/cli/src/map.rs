@@ -14,7 +14,7 @@ use crate::{Exit, Fault, workflow};
 use clap::Args;
 use eyas_client::JoinFile;
 use eyas_storage::pattern::matches;
-use eyas_tasklist::{ListInput, MapSpec, Source, Table};
+use eyas_tasklist::{ListInput, MapSpec, Source, Table, TaskList};
 use eyas_text::{Shell, shown, shown_path};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -224,12 +224,12 @@ fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
     }
 }
 
-pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
-    let args = *args;
+/// The tasks of a map, and where they come from.
+pub(crate) fn list_of(args: &MapArgs) -> Result<(TaskList, Origin), Fault> {
     let folder = crate::dirs::working()?;
     let from_stdin = args.paths.iter().any(|p| p == "-");
     let with = with_named(&args.with, &args.paths, &args.command, args.shell.is_some(), &folder);
-    let (paths, more) = sources(&args)?;
+    let (paths, more) = sources(args)?;
     let new = args.keep_new.iter().map(|template| format!("{}/", template.trim_end_matches('/')));
     let out: Vec<String> = args.out.iter().cloned().chain(new).collect();
     let (cpus, needs) = equipment::needs_of_task(args.cpus, args.task_gpus, &args.task_resources)
@@ -271,7 +271,12 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         eyas_tasklist::map(&spec, None)?
     };
     args.env.add_to(&mut list)?;
-    let origin = Origin::Map { folder, command: spec.command.clone(), out };
+    Ok((list, Origin::Map { folder, command: spec.command.clone(), out }))
+}
+
+pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
+    let args = *args;
+    let (list, origin) = list_of(&args)?;
     let prints_nothing_else = args.out.is_empty();
     let join = args.join.map(JoinFile::named);
     let left = what_is_left(list, origin, &args.resume, join.as_ref())?;

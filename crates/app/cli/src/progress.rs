@@ -175,31 +175,37 @@ impl Progress {
             };
             eyas_text::say!("failed: {} more{of_one_reason}", count(status.n_failed - self.n_failures_shown));
         }
-        // The run's own time: it may have begun, and even ended, long before the user began to wait.
-        let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));
-        // Failed and cancelled tasks do not count for the throughput.
-        let per_s = status.n_done as f64 / (took_ns as f64 / 1e9).max(1e-3);
-        eyas_text::say!(
-            "{} in {} ({}): {} done, {} failed, {} cancelled",
-            plural(status.n_tasks, "task"),
-            time(took_ns),
-            rate(per_s),
-            count(status.n_done),
-            count(status.n_failed),
-            count(status.n_cancelled),
-        );
-        show_left(&status.left);
-        let (local, peer, home) = (status.local_bytes, status.peer_bytes, status.home_bytes);
-        if local + peer + home > 0 {
-            let share = 100.0 * local as f64 / (local + peer + home) as f64;
-            eyas_text::say!(
-                "inputs: {} from the node's own cache ({share:.0} %), {} from peers, {} from home",
-                size(local),
-                size(peer),
-                size(home)
-            );
-        }
+        closing_lines(status).iter().for_each(|line| eyas_text::say!("{line}"));
     }
+}
+
+/// How a run ended, in sentences: its tasks, what they left, and where their inputs came from.
+pub fn closing_lines(status: &RunStatus) -> Vec<String> {
+    // The run's own time: it may have begun, and even ended, long before the user began to wait.
+    let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));
+    // Failed and cancelled tasks do not count for the throughput.
+    let per_s = status.n_done as f64 / (took_ns as f64 / 1e9).max(1e-3);
+    let mut lines = vec![format!(
+        "{} in {} ({}): {} done, {} failed, {} cancelled",
+        plural(status.n_tasks, "task"),
+        time(took_ns),
+        rate(per_s),
+        count(status.n_done),
+        count(status.n_failed),
+        count(status.n_cancelled),
+    )];
+    lines.extend(left_line(&status.left));
+    let (local, peer, home) = (status.local_bytes, status.peer_bytes, status.home_bytes);
+    if local + peer + home > 0 {
+        let share = 100.0 * local as f64 / (local + peer + home) as f64;
+        lines.push(format!(
+            "inputs: {} from the node's own cache ({share:.0} %), {} from peers, {} from home",
+            size(local),
+            size(peer),
+            size(home)
+        ));
+    }
+    lines
 }
 
 /// The time until `left` more tasks have ended, at the rate until the last end, in nanoseconds. While nothing ends it falls, and does not
@@ -233,20 +239,20 @@ fn terminal_width() -> usize {
 }
 
 /// What became of files that programs made and nobody declared.
-fn show_left(left: &LeftFiles) {
+fn left_line(left: &LeftFiles) -> Option<String> {
     if left.n_files == 0 {
-        return;
+        return None;
     }
     let names: Vec<String> = left.names.iter().map(|name| eyas_text::shown(name).to_string()).collect();
     let more = left.n_files.saturating_sub(names.len() as u64);
     let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
-    eyas_text::say!(
+    Some(format!(
         "note: {} that {} made and that no output names went with the sandboxes: {}{more}; to keep such files, name them as \
          outputs (--out, \"outputs\"), or map with --keep-new, where pipes and links that lead elsewhere are left out",
         plural(left.n_files, "file"),
         plural(left.n_tasks, "task"),
         names.join(", ")
-    );
+    ))
 }
 
 #[cfg(test)]

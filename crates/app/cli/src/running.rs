@@ -127,6 +127,13 @@ fn find_host(list: &TaskList, join: Option<&JoinFile>, args: &ClusterArgs) -> Re
 fn start_host(list: &TaskList, args: &ClusterArgs) -> Result<Host, Fault> {
     local::check(args)?;
     local::check_tasks(args, list)?;
+    let (cluster, is_dir_ours) = start_own(args)?;
+    Ok(Host::Own { cluster: Box::new(cluster), is_dir_ours })
+}
+
+/// Starts a cluster that ends with this process. Also gives whether nobody named its folder.
+pub(crate) fn start_own(args: &ClusterArgs) -> Result<(Cluster, bool), Fault> {
+    local::check(args)?;
     provide::check_tools(args)?;
     let (dir, is_dir_ours) = match &args.dir {
         Some(dir) => (dir.clone(), false),
@@ -145,7 +152,18 @@ fn start_host(list: &TaskList, args: &ClusterArgs) -> Result<Host, Fault> {
         tmpfs::say_so(cluster.dir(), args.node.cache.saturating_mul(u64::from(args.nodes.max)));
     }
     known.remember(cluster.dir(), Kind::Run(std::process::id()))?;
-    Ok(Host::Own { cluster: Box::new(cluster), is_dir_ours })
+    Ok((cluster, is_dir_ours))
+}
+
+/// Removes what the nodes of a cluster that has ended have left behind.
+pub(crate) fn remove_left(dir: &Path, is_dir_ours: bool) {
+    sweep_homes(dir);
+    if is_dir_ours {
+        // The event log stays for `eyas report` and `eyas explain`; the caches are no longer needed.
+        let slow = |dir: &Path| eyas_text::say!("removing what the nodes kept in {}", shown_path(dir));
+        remove_nodes(dir, || slow(dir));
+        forget_old_runs(dir, slow);
+    }
 }
 
 impl Host {
@@ -181,13 +199,7 @@ impl Host {
             );
         }
         let exit = end.and_then(|end| outcome(end, json));
-        sweep_homes(&dir);
-        if is_dir_ours {
-            // The event log stays for `eyas report` and `eyas explain`; the caches are no longer needed.
-            let slow = |dir: &Path| eyas_text::say!("removing what the nodes kept in {}", shown_path(dir));
-            remove_nodes(&dir, || slow(&dir));
-            forget_old_runs(&dir, slow);
-        }
+        remove_left(&dir, is_dir_ours);
         exit
     }
 }

@@ -129,7 +129,7 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
-fn story_of(e: Explained) -> TaskStory {
+pub(crate) fn story_of(e: Explained) -> TaskStory {
     let printed = e.printed.iter().map(|p| PrintedLine {
         task: p.task,
         attempt: p.attempt,

@@ -1,0 +1,116 @@
+//! What other programs ask for in words of the command line, so that a word means the same to all: the Python package.
+
+use crate::args::ClusterArgs;
+use crate::fault::bad;
+use crate::map::{MapArgs, list_of};
+use crate::running::{remove_left, start_own};
+use crate::tell::story_of;
+use crate::{Exit, Fault, add, data, declared, dirs, local, outlived, progress};
+use clap::{Args, Parser};
+use eyas_cluster::Cluster;
+use eyas_tasklist::TaskList;
+use eyas_terms::{Digest, RunId};
+use eyas_text::shown_path;
+use eyas_wire::message::{Explained, RunStatus};
+use std::path::{Path, PathBuf};
+
+/// Has this process know the homes that the command line knows. `program`: the program `eyas`, which the parts of clusters are
+/// processes of.
+pub fn prepare(program: PathBuf) -> Result<(), Fault> {
+    local::name_program(program);
+    data::provide();
+    declared::declare()
+}
+
+/// Options alone, of a verb that is not named.
+#[derive(Parser)]
+struct Options<A: Args> {
+    #[command(flatten)]
+    options: A,
+}
+
+fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
+    let words = std::iter::once("eyas".to_string()).chain(words.iter().cloned());
+    match Options::<A>::try_parse_from(words) {
+        Ok(parsed) => Ok(parsed.options),
+        Err(error) => {
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default();
+            Err(Fault::new(Exit::BadInput, first.trim_start_matches("error: ")))
+        }
+    }
+}
+
+/// A cluster of this process.
+pub struct OwnCluster {
+    pub cluster: Cluster,
+    is_dir_ours: bool,
+}
+
+impl OwnCluster {
+    /// Starts a cluster as `eyas run` does with these options.
+    pub fn start(words: &[String]) -> Result<OwnCluster, Fault> {
+        let args = parse::<ClusterArgs>(words)?;
+        if args.profile.is_some() {
+            return Err(bad("a profile is options of the command line; give the options themselves"));
+        }
+        let (cluster, is_dir_ours) = start_own(&args)?;
+        Ok(OwnCluster { cluster, is_dir_ours })
+    }
+
+    /// Ends all parts, and removes the caches where nobody named the folder. Gives a sentence for each thing that may be left.
+    pub async fn end(self) -> Result<Vec<String>, Fault> {
+        let dir = self.cluster.dir().to_path_buf();
+        let nobody = async || std::future::pending().await;
+        let left = self.cluster.end(false, nobody, || (), outlived::end_left).await?;
+        remove_left(&dir, self.is_dir_ours);
+        Ok(left)
+    }
+}
+
+/// The tasks of `eyas map` with these options over these files.
+pub fn map_tasks(options: &[String], files: Vec<String>, command: &[String]) -> Result<TaskList, Fault> {
+    if let Some(file) = files.iter().find(|file| *file == "-") {
+        return Err(Fault::new(Exit::BadInput, format!("`{file}` is no file; name files, URLs or patterns")));
+    }
+    let behind = std::iter::once("--".to_string()).chain(command.iter().cloned());
+    let words: Vec<String> = options.iter().cloned().chain(behind).collect();
+    let mut args = parse::<MapArgs>(&words)?;
+    args.paths = files;
+    Ok(list_of(&args)?.0)
+}
+
+/// The tasks of a list in JSON Lines; relative names are taken from the working folder.
+pub fn listed_tasks(lines: &str, origin: &str) -> Result<TaskList, Fault> {
+    let options = eyas_tasklist::ReadOptions { origin: origin.into(), ..Default::default() };
+    Ok(eyas_tasklist::read(lines.as_bytes(), &dirs::working()?, &options)?)
+}
+
+/// How a run ended, in the lines that `eyas run` ends with.
+pub fn closing_lines(status: &RunStatus) -> Vec<String> {
+    progress::closing_lines(status)
+}
+
+/// The files that a word of the command line stands for: a name, a pattern, a folder or `@LIST`.
+pub fn files_of(word: &str) -> Result<Vec<String>, Fault> {
+    Ok(eyas_tasklist::find_set(word, &dirs::working()?)?.names)
+}
+
+/// What `eyas explain` says of a task.
+pub fn story_lines(explained: Explained) -> String {
+    eyas_report::explain_lines(&story_of(explained))
+}
+
+/// The digest of tasks that are added to a run, by which their dispatcher knows them again.
+pub fn digest_of(list: &TaskList) -> Result<Digest, Fault> {
+    add::digest_of(list)
+}
+
+/// The page of `eyas report` on a run, from the log in the folder of its dispatcher, and the same as JSON.
+pub fn report_page(dispatcher_dir: &Path, run: RunId) -> Result<(String, String), Fault> {
+    let log = eyas_report::read_group(&[dispatcher_dir.to_path_buf()])?;
+    let report = eyas_report::metrics_of(&log, run)
+        .ok_or_else(|| bad(format!("the log in {} has no run {run}", shown_path(dispatcher_dir))))?;
+    let json = serde_json::to_string_pretty(&report).map_err(|e| Fault::new(Exit::Other, e))?;
+    Ok((eyas_report::html(&report, None), json))
+}

@@ -1,0 +1,115 @@
+//! Tasks of a run, each when it has ended.
+
+use crate::error::of;
+use crate::wait::{runtime, wait_for};
+use eyas_client::{Client, JoinFile};
+use eyas_cluster::reach::reach;
+use eyas_net::NetError;
+use eyas_terms::RunId;
+use eyas_wire::message::{PrintedState, ReplyBody, TaskPrinted};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A task that has ended, for Python.
+#[derive(IntoPyObject)]
+pub struct EndedTask {
+    pub id: String,
+    /// `done`, `failed` or `cancelled`.
+    pub state: &'static str,
+    pub reason: Option<String>,
+    pub n_attempts: u64,
+    pub attempt: u32,
+    /// What the last attempt printed: what is kept of the beginning, what is kept of the end, and how many bytes there were.
+    pub stdout: (Vec<u8>, Vec<u8>, u64),
+    pub stderr: (Vec<u8>, Vec<u8>, u64),
+}
+
+impl EndedTask {
+    pub fn of(task: TaskPrinted) -> EndedTask {
+        let state = match task.state {
+            PrintedState::Done => "done",
+            PrintedState::Cancelled => "cancelled",
+            _ => "failed",
+        };
+        let n_attempts = task.attempts.len() as u64;
+        let last = task.attempts.into_iter().max_by_key(|printed| printed.attempt).unwrap_or_default();
+        let bytes = |of: eyas_wire::message::Captured| (of.head, of.tail, of.total_bytes);
+        EndedTask {
+            id: task.user_id,
+            state,
+            reason: task.reason,
+            n_attempts,
+            attempt: last.attempt.0,
+            stdout: bytes(last.stdout),
+            stderr: bytes(last.stderr),
+        }
+    }
+}
+
+/// What a thread that waits for ends is told meanwhile.
+enum Told {
+    Follow(RunId),
+    Stop,
+}
+
+/// A connection on which the tasks of runs are told, each when it has ended. One thread waits; others may say what to follow.
+#[pyclass(frozen)]
+pub struct Ends {
+    runtime: Runtime,
+    connection: Mutex<(Client, UnboundedReceiver<Told>)>,
+    tell: UnboundedSender<Told>,
+}
+
+#[pymethods]
+impl Ends {
+    #[new]
+    fn new(py: Python<'_>, join: PathBuf) -> PyResult<Ends> {
+        let runtime = runtime();
+        let file = JoinFile::named(join);
+        let client =
+            wait_for(py, &runtime, reach(&file, |_| ()))?.map_err(|unreached| of(unreached.error))?;
+        let (tell, told) = unbounded_channel();
+        Ok(Ends { connection: Mutex::new((client, told)), runtime, tell })
+    }
+
+    /// Also tells of the tasks of this run from now on, and of those that have ended already.
+    fn follow(&self, run: u32) {
+        let _ = self.tell.send(Told::Follow(RunId(run)));
+    }
+
+    /// Nobody wants to hear more: [`Self::next`] gives `None`.
+    fn stop(&self) {
+        let _ = self.tell.send(Told::Stop);
+    }
+
+    /// Waits for what comes next: the number of a run, tasks of it that have ended, and whether these were its last.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<(u32, Vec<EndedTask>, bool)>> {
+        let next = async {
+            let (client, told) = &mut *self.connection.lock().await;
+            loop {
+                let reply = tokio::select! {
+                    reply = client.next() => reply?,
+                    told = told.recv() => match told {
+                        Some(Told::Follow(run)) => {
+                            client.follow_ends(run)?;
+                            continue;
+                        }
+                        Some(Told::Stop) | None => return Ok(None),
+                    },
+                };
+                match reply.body {
+                    ReplyBody::Prints { run, tasks, next, .. } => {
+                        let tasks = tasks.into_iter().map(EndedTask::of).collect();
+                        return Ok(Some((run.0, tasks, next.is_none())));
+                    }
+                    ReplyBody::Refused { reason } => return Err(NetError::Refused(reason)),
+                    _ => {}
+                }
+            }
+        };
+        wait_for(py, &self.runtime, next)?.map_err(of)
+    }
+}

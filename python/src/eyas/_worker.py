@@ -1,0 +1,245 @@
+"""The process that runs functions on a node: `python -m eyas._worker CALL` runs one, and a slot of eyas gives it further ones.
+
+A slot starts it once (`EYAS_WARM`, crates/engine/runner/src/warm.rs) and tells it over a socket of each call: the path of the
+task's sandbox, and CALL. What it answers with is printed to standard output, in ASCII:
+
+    R and base64 of a pickle            what the function returned, and what it printed
+    E and base64 of a pickle            the exception that it raised and its traceback as text, and what it printed
+    I and base64 of a pickle            the same of the initializer
+
+For those who read what tasks print, what the function printed is on standard error, too. CALL is `+` and base64 of a pickle, or `@NAME`: a file in the sandbox has it.
+Little is imported here, because each slot waits for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import mmap
+import os
+import pickle
+import socket
+import struct
+import sys
+from collections import OrderedDict
+from typing import Any
+
+OBJECT_MAGIC = b"EYASOBJ1"
+# Objects that calls share are kept unpickled as long as they are no larger together.
+KEPT_BYTES_MAX = 1 << 30
+# Of what a function prints so much is told.
+PRINTED_BYTES_MAX = 16 << 10
+
+_objects: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+# The initializers that have run here, by the executor that they are of.
+_begun: set[str] = set()
+
+
+def write_object(value: Any, dumps: Any) -> list[bytes | memoryview]:
+    """The parts of a file with one value: a pickle, and its large buffers behind it, each at a multiple of 64 bytes."""
+    buffers: list[pickle.PickleBuffer] = []
+    text = dumps(value, protocol=5, buffer_callback=buffers.append)
+    raw = [buffer.raw() for buffer in buffers]
+    sizes = struct.pack(f"<{len(raw) + 2}Q", len(raw), len(text), *(part.nbytes for part in raw))
+    parts: list[bytes | memoryview] = [OBJECT_MAGIC, sizes, text]
+    at = len(OBJECT_MAGIC) + len(sizes) + len(text)
+    for part in raw:
+        parts.append(bytes(-at % 64))
+        at += -at % 64 + part.nbytes
+        parts.append(part)
+    return parts
+
+
+def read_object(path: str) -> tuple[Any, int]:
+    """The value in such a file, and the file's size. Its buffers are mapped, and can only be read."""
+    with open(path, "rb") as file:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    if mapped[:8] != OBJECT_MAGIC:
+        raise ValueError(f"{path} is no object of eyas")
+    n, n_text = struct.unpack_from("<2Q", mapped, 8)
+    sizes = struct.unpack_from(f"<{n}Q", mapped, 24)
+    at = 24 + 8 * n
+    text = mapped[at : at + n_text]
+    at += n_text
+    buffers = []
+    for size in sizes:
+        at += -at % 64
+        buffers.append(pickle.PickleBuffer(mapped[at : at + size]))
+        at += size
+    return pickle.loads(text, buffers=buffers), len(mapped)
+
+
+def _shared_object(digest: str, path: str) -> Any:
+    """An object that several calls have, unpickled once."""
+    if digest in _objects:
+        _objects.move_to_end(digest)
+        return _objects[digest][0]
+    value, size = read_object(path)
+    _objects[digest] = value, size
+    while len(_objects) > 1 and sum(size for _, size in _objects.values()) > KEPT_BYTES_MAX:
+        _objects.popitem(last=False)
+    return value
+
+
+class _Unpickler(pickle.Unpickler):
+    """Files and shared objects stand in a call as marks."""
+
+    def persistent_load(self, mark: Any) -> Any:
+        kind, name = mark
+        path = os.path.abspath(name)
+        return path if kind == "file" else _shared_object(os.path.basename(name), path)
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:
+        # What has no name to be imported by, such as a class of `__main__`.
+        import cloudpickle  # type: ignore[import-untyped]
+
+        dumped: bytes = cloudpickle.dumps(value, protocol=5)
+        return dumped
+
+
+def _said(kind: bytes, value: Any, printed: bytes) -> bytes:
+    return kind + base64.b64encode(_dumps((value, printed)))
+
+
+class _Printed:
+    """What a function prints: standard output is a file without a name meanwhile."""
+
+    def __init__(self) -> None:
+        self._taken: bytes | None = None
+        try:
+            self._fd = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)
+        except OSError:
+            self._fd = os.memfd_create("printed")
+        os.dup2(self._fd, 1)
+
+    def take(self) -> bytes:
+        """What was printed; of much, its end."""
+        if self._taken is not None:
+            return self._taken
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass  # the function has closed it
+        size = os.fstat(self._fd).st_size
+        printed = os.pread(self._fd, PRINTED_BYTES_MAX, max(0, size - PRINTED_BYTES_MAX))
+        os.dup2(2, 1)
+        os.close(self._fd)
+        _write_all(2, printed)
+        self._taken = printed
+        return printed
+
+
+def _error(kind: bytes, error: BaseException, printed: bytes) -> bytes:
+    import traceback
+
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    # The same for those who read what tasks print.
+    _write_all(2, text.encode(errors="replace"))
+    try:
+        answer = _said(kind, (error, text), printed)
+        pickle.loads(base64.b64decode(answer[1:]))
+        return answer
+    except BaseException:
+        # An exception that cannot be pickled, or not be made again, is told by its words.
+        return _said(kind, (RuntimeError(f"{type(error).__name__}: {error}"), text), printed)
+
+
+def answer_to(word: str) -> tuple[int, bytes]:
+    """Does a call. Gives the exit status of its task, and what is printed for the client."""
+    printed = _Printed()
+    kind = b"E"
+    try:
+        if word.startswith("@"):
+            with open(word[1:], "rb") as file:
+                text = file.read()
+        else:
+            text = base64.b64decode(word[1:])
+        version, path, pool, call = pickle.loads(text)
+        if version != sys.version_info[:2]:
+            theirs, ours = (".".join(map(str, of)) for of in (version, sys.version_info[:2]))
+            raise RuntimeError(
+                f"the client has Python {theirs}, and {sys.executable} on this node is {ours}: use the same"
+            )
+        sys.path.extend(entry for entry in path if entry not in sys.path)
+        if pool is not None and pool[0] not in _begun:
+            kind = b"I"
+            initializer, arguments = pickle.loads(pool[1])
+            initializer(*arguments)
+            _begun.add(pool[0])
+            kind = b"E"
+        function, args, kwargs = _Unpickler(io.BytesIO(call)).load()
+        value = function(*args, **kwargs)
+        return 0, _said(b"R", value, printed.take())
+    except BaseException as error:
+        return 1, _error(kind, error, printed.take())
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def _do(word: str, out: int) -> int:
+    status, answer = answer_to(word)
+    _write_all(out, answer)
+    return status
+
+
+def _receive(connection: socket.socket, n: int) -> bytes:
+    parts = []
+    while n > 0:
+        part = connection.recv(n)
+        if not part:
+            os._exit(0)  # the slot is gone
+        parts.append(part)
+        n -= len(part)
+    return b"".join(parts)
+
+
+def serve(connection: socket.socket, out: int) -> None:
+    """Does what a slot asks for, until it closes the socket."""
+    while True:
+        (n,) = struct.unpack("<I", _receive(connection, 4))
+        texts = _receive(connection, n).decode(errors="surrogateescape").split("\0")
+        sandbox, word = texts[0], texts[2]
+        os.chdir(sandbox)
+        for variable in texts[2 + int(texts[1]) : -1]:
+            name, _, value = variable.partition("=")
+            os.environ[name] = value
+        for name in ("EYAS_SANDBOX", "TMPDIR", "PWD"):
+            os.environ[name] = sandbox
+        if "tempfile" in sys.modules:
+            setattr(sys.modules["tempfile"], "tempdir", None)  # noqa: B010, it is found again
+        status = _do(word, out)
+        os.chdir("/")
+        connection.sendall(struct.pack("<i", status))
+
+
+def main() -> int:
+    # What functions print must not mix with answers.
+    out = os.dup(1)
+    os.dup2(2, 1)
+    # A function may look for what is beside the client's program, and not beside this one.
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]
+    number = os.environ.pop("EYAS_WARM_SOCKET", None)
+    os.environ.pop("EYAS_WARM", None)
+    if number is None:
+        return _do(sys.argv[1], out)
+    with socket.socket(fileno=int(number)) as connection:
+        connection.set_inheritable(False)
+        serve(connection, out)
+    return 0
+
+
+if __name__ == "__main__":
+    # Pickles name what is here as `eyas._worker`, and not as `__main__`.
+    from eyas import _worker
+
+    sys.exit(_worker.main())

@@ -1,0 +1,318 @@
+"""Clusters: one of this process, or a connection to one that is up."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import _ffi
+from ._find import find_binary
+from .errors import raise_ours
+from .runs import Run
+
+if TYPE_CHECKING:
+    from .functions import Calls
+
+T = TypeVar("T")
+Self = TypeVar("Self", bound="Client")
+Option = "str | int | float | bool | os.PathLike[str] | Iterable[object] | None"
+
+_prepared = threading.Lock()
+_is_prepared = False
+
+
+def _prepare() -> None:
+    global _is_prepared
+    with _prepared:
+        if not _is_prepared:
+            try:
+                _ffi.prepare(find_binary())
+            except _ffi.FfiError as error:
+                raise_ours(error)
+            _is_prepared = True
+
+
+def _words(options: Mapping[str, object]) -> list[str]:
+    """Options of the command line: `home_wait="5m"` is `--home-wait 5m`, and a list is an option that is given more than once."""
+    words: list[str] = []
+    for name, value in options.items():
+        option = "--" + name.strip("_").replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(option)
+        elif isinstance(value, (str, int, float, os.PathLike)):
+            words.append(f"{option}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
+        elif isinstance(value, Mapping):
+            words += [f"{option}={key}={of}" for key, of in value.items()]
+        elif isinstance(value, Iterable):
+            words += [f"{option}={one}" for one in value]
+        else:
+            raise TypeError(
+                f"{name} is a {type(value).__name__}: give a text, a number, a path or a list of these"
+            )
+    return words
+
+
+def glob(pattern: str | os.PathLike[str]) -> list[str]:
+    """The files that a pattern means, in their order: a path, a pattern, a folder (all files in it), or `@LIST`.
+
+    The rules are those of the command line, so URLs of homes (`s3://bucket/*.fits`) are looked up, too.
+
+    Raises
+    ------
+    EyasError : there are none.
+    """
+    _prepare()
+    try:
+        return _ffi.files_of(os.fspath(pattern))
+    except _ffi.FfiError as error:
+        raise_ours(error)
+
+
+class Client:
+    """A connection to a cluster. Several threads may use it."""
+
+    _own: _ffi.Cluster | None = None
+
+    def __init__(self, join: str | os.PathLike[str], *, spool: str | os.PathLike[str] | None = None) -> None:
+        """Connect to the cluster with that join file.
+
+        spool : a folder that all nodes can read, for large arguments of functions; default: `eyas-calls` beside the join file.
+
+        Raises
+        ------
+        ClusterLost : nobody answers there.
+        """
+        _prepare()
+        self._join = Path(join).absolute()
+        self._spool = Path(spool).absolute() if spool is not None else self._join.parent / "eyas-calls"
+        self._lock = threading.Lock()
+        self._calls: Calls | None = None
+        self._is_closed = False
+        self._pid = os.getpid()
+        try:
+            self._connected: _ffi.Connection | None = _ffi.Connection(self._join)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+
+    def _connection(self) -> _ffi.Connection:
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                "this process is a fork of the one that connected: connect again by its join file"
+            )
+        if self._connected is None:
+            raise RuntimeError("the connection to the cluster was closed")
+        return self._connected
+
+    @property
+    def join(self) -> Path:
+        """The path of the cluster's join file, for `eyas.connect` and `--join`."""
+        return self._join
+
+    def status(self) -> dict[str, Any]:
+        """What the cluster is doing: the fields of `eyas status --json`."""
+        import json
+
+        try:
+            found: dict[str, Any] = json.loads(self._connection().status())
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        return found
+
+    # ------------------------------------------------------------ programs
+
+    def map(
+        self,
+        command: str | Sequence[str],
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+        *,
+        out: str | Iterable[str] = (),
+        shell: bool = False,
+        **options: object,
+    ) -> Run:
+        """Run a program once for each file, as `eyas map` does.
+
+        Parameters
+        ----------
+        command : the program and its words, with `{in}`, `{out}`, `{stem}`, `{name}`, ...; a text is split as a shell splits it,
+            and with `shell` it goes to the shell as it is.
+        files : paths, URLs or patterns; each file makes one task.
+        out : templates of the outputs' locations.
+        options : any option of `eyas map`, such as `retries=2`, `env=["PATH"]`, `range="0..100"`, `with_=["model.bin"]`.
+
+        Raises
+        ------
+        EyasError : an option, a template or a file is wrong; nothing was started.
+        """
+        if isinstance(command, str):
+            words = [command] if shell else shlex.split(command)
+        else:
+            words = list(command)
+        one_or_more = [files] if isinstance(files, (str, os.PathLike)) else files
+        names = [os.fspath(name) for name in one_or_more]
+        outs = [out] if isinstance(out, str) else list(out)
+        more = _words({"out": outs, "shell": shell, **options})
+        try:
+            number, n_tasks = self._connection().submit_map(" ".join(words), more, names, words)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        return Run(self, number, n_tasks)
+
+    def run(self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str]) -> Run:
+        """Run a list of tasks, as `eyas run` does.
+
+        tasks : mappings with the fields of a task list (docs/reference/task-list.md), such as
+            `{"id": "a", "command": "sort in > out", "inputs": ["in"], "outputs": {"out": "sorted"}}`; or the path of a list.
+
+        Raises
+        ------
+        EyasError : a task is wrong; nothing was started.
+        """
+        import json
+
+        if isinstance(tasks, (str, os.PathLike)):
+            lines, name = Path(tasks).read_text(encoding="utf-8"), os.fspath(tasks)
+        else:
+            lines, name = "".join(json.dumps(dict(task)) + "\n" for task in tasks), "tasks of Python"
+        try:
+            number, n_tasks = self._connection().submit_list(name, lines, name)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        return Run(self, number, n_tasks)
+
+    # ------------------------------------------------------------ functions
+
+    def _functions(self) -> Calls:
+        self._connection()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the cluster was closed")
+            if self._calls is None:
+                from .functions import Calls
+
+                self._calls = Calls(self._join, self._spool)
+            return self._calls
+
+    def submit(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        resources: Mapping[str, Any] | None = None,
+        retries: int = 0,
+        walltime: float | None = None,
+        **kwargs: Any,
+    ) -> Future[T]:
+        """Call a function as a task. Gives a future of what it returns.
+
+        Parameters
+        ----------
+        args, kwargs : values; a `File` arrives as the path of a local copy, and a future as its result.
+        resources : `{"cpus": 2, "memory": "2GiB"}`, which the call holds while it runs.
+        retries : further attempts after an exception.
+        walltime : seconds after which the call is ended.
+
+        The future's errors: what the function raised, with the traceback there as its cause; `WorkerLost`, where the process that ran
+        it ended; `TaskFailed` for the rest. A call that is cancelled while it runs is ended.
+        """
+        return self._functions().submit(
+            fn, args, kwargs, resources=resources, retries=retries, walltime=walltime
+        )
+
+    def map_calls(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> Iterator[T]:
+        """Call a function once for each element, as the built-in `map` does; gives the results in order."""
+        futures = [self.submit(fn, *args, **options) for args in zip(*iterables)]
+        return (future.result() for future in futures)
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """End the connection. Calls whose results nobody has are cancelled; runs of programs go on."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.close()
+        self._connected = None
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(join: str | os.PathLike[str], *, spool: str | os.PathLike[str] | None = None) -> Client:
+    """Connect to a cluster that is up, by its join file (see `Client`)."""
+    return Client(join, spool=spool)
+
+
+class Cluster(Client):
+    """A cluster of this process. It ends with the `with` block, with `close`, or with the process."""
+
+    def __init__(
+        self,
+        nodes: int | str = 1,
+        slots: int | None = None,
+        cache: int | str | None = None,
+        **options: object,
+    ) -> None:
+        """Start a cluster.
+
+        Parameters
+        ----------
+        nodes : how many nodes: processes of this machine, or with `provider="slurm"` and its like, of others.
+        slots : how many tasks a node runs at once; default: its processors.
+        cache : the size of each node's cache, such as `"2GiB"`.
+        options : any option of `eyas run` about clusters, such as `placement="max-cache-hit"`, `dir="folder"`, `provider="slurm"`.
+
+        Raises
+        ------
+        EyasError : an option is wrong.
+        ClusterLost : the cluster could not be started.
+        """
+        _prepare()
+        try:
+            self._own = _ffi.Cluster.start(
+                _words({"nodes": nodes, "slots": slots, "cache": cache, **options})
+            )
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        try:
+            super().__init__(self._own.join(), spool=self._own.dir() / "calls")
+        except BaseException:
+            self._own.end()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<eyas.Cluster in {os.fspath(self._spool.parent)}>"
+
+    def processes(self) -> dict[str, int]:
+        """The processes of the cluster: the name of each part, and its process id."""
+        assert self._own is not None
+        return dict(self._own.processes())
+
+    def close(self) -> None:
+        """End the cluster and all that runs on it."""
+        super().close()
+        assert self._own is not None
+        if self._pid != os.getpid():
+            return
+        try:
+            self._own.end()
+        except _ffi.FfiError as error:
+            raise_ours(error)

@@ -1,0 +1,556 @@
+"""Calls of functions as tasks: how they are packed, given to the cluster, and how their results come back.
+
+Each client has one `Calls`, with two threads: one gives calls to the cluster, many at a time where many wait, and one hears of the
+calls that have ended. A call is a task whose program is `eyas._worker`, which each slot of a node keeps.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import pickle
+import queue
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import BrokenExecutor, Future
+from pathlib import Path
+from types import CodeType, MethodType
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from . import _ffi, _worker
+from .errors import ClusterLost, TaskFailed, WorkerLost, raise_ours
+from .files import File
+
+# A call that is larger than this is a file, which the cluster does not have to remember.
+INLINE_BYTES_MAX = 24 << 10
+# A value in an argument that is larger than this is a file of its own, which calls share.
+SHARED_BYTES_MIN = 64 << 10
+# So many calls at most are given to the cluster at once.
+BATCH_MAX = 2000
+
+
+def _nbytes(value: Any) -> int:
+    """A size of what is large by itself: text, bytes, arrays. Of other values it is 0."""
+    if isinstance(value, (bytes, bytearray, str)):
+        return len(value)
+    try:
+        size = getattr(value, "nbytes", 0)
+    except Exception:
+        return 0
+    return size if isinstance(size, int) else 0
+
+
+class Pool:
+    """An executor, to its workers: its initializer runs once in each of them. `on_broken` is called where it raises."""
+
+    def __init__(
+        self,
+        initializer: Callable[..., object] | None,
+        initargs: tuple[Any, ...],
+        on_broken: Callable[[BaseException], None],
+    ) -> None:
+        self.on_broken = on_broken
+        self.told = None
+        if initializer is not None:
+            self.told = uuid.uuid4().hex, cloudpickle.dumps((initializer, initargs), protocol=5)
+
+
+class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles a call. Files and large values go into `inputs`: names in the sandbox, and locations."""
+
+    def __init__(self, file: io.BytesIO, spool: Spool) -> None:
+        super().__init__(file, protocol=5)
+        self._spool = spool
+        self.inputs: dict[str, str] = {}
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is MethodType:
+            # By its object and its name: cloudpickle would take its function along.
+            return value.__reduce__()
+        if type(value) is CodeType:
+            # cloudpickle leaves out where code is from, which a traceback shows.
+            make, fields = self.dispatch_table[CodeType](value)
+            return make, tuple(value.co_filename if field == "<dynamic-code>" else field for field in fields)
+        return super().reducer_override(value)
+
+    def persistent_id(self, value: Any) -> Any:
+        if type(value) is File:
+            name = f"files/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
+            known = next((n for n, at in self.inputs.items() if at == value.location), None)
+            self.inputs.setdefault(known or name, value.location)
+            return "file", known or name
+        if _nbytes(value) >= SHARED_BYTES_MIN:
+            path = self._spool.keep(value)
+            name = f"objects/{path.name}"
+            self.inputs[name] = str(path)
+            return "object", name
+        return None
+
+
+class Spool:
+    """A folder of values that are too large to be part of a task, by the digests of their pickles."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._made: set[str] = set()
+
+    def keep(self, value: Any) -> Path:
+        """The file with a value, written where it is not there."""
+        return self.write(_worker.write_object(value, cloudpickle.dumps))
+
+    def write(self, parts: Iterable[bytes | memoryview]) -> Path:
+        parts = list(parts)
+        digest = hashlib.blake2b(digest_size=20)
+        for part in parts:
+            digest.update(part)
+        name = digest.hexdigest()
+        path = self.folder / name
+        with self._lock:
+            if name not in self._made:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                part_path = path.with_suffix(".part")
+                with open(part_path, "wb") as file:
+                    file.writelines(parts)
+                part_path.rename(path)
+                self._made.add(name)
+        return path
+
+    def clear(self) -> None:
+        """Remove what was written."""
+        with self._lock:
+            for name in self._made:
+                (self.folder / name).unlink(missing_ok=True)
+            self._made.clear()
+            try:
+                self.folder.rmdir()
+            except OSError:
+                pass  # it was never made, or others use it
+
+
+class CallFuture(Future):  # type: ignore[type-arg]
+    """The result of a call."""
+
+    def __init__(self, calls: Calls, pool: Pool | None) -> None:
+        super().__init__()
+        self._calls: Calls | None = calls
+        self._pool = pool
+        self._call: dict[str, object] | None = None
+        self._id: str | None = None
+        self._run: int | None = None
+
+    def cancel(self) -> bool:
+        """Cancel the call; where it runs already, it is ended. `False`: it had ended, or cannot be cancelled any more."""
+        if super().cancel():
+            return True
+        calls = self._calls
+        # Calls of an executor follow the standard library: what has begun goes on.
+        return calls is not None and self._pool is None and calls.cancel_begun(self)
+
+    def _give_up(self) -> None:
+        """Mark a call that was given to the cluster as cancelled."""
+        with self._condition:
+            if self._state == "RUNNING":
+                # The standard library cancels only what waits.
+                self._state = "PENDING"
+        if super().cancel():
+            self.set_running_or_notify_cancel()
+
+    def _settle(self, value: Any, error: BaseException | None) -> None:
+        self._calls = None
+        self._call = None
+        try:
+            if error is not None:
+                self.set_exception(error)
+            else:
+                self.set_result(value)
+        except Exception:
+            pass  # it was cancelled meanwhile
+
+
+def _parse_bytes(text: str | int) -> int:
+    if isinstance(text, int):
+        return text
+    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+    units |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text.strip()[len(number) :].strip().upper()
+    try:
+        return int(float(number) * units[unit])
+    except (KeyError, ValueError):
+        raise ValueError(f"memory is {text!r}: write it as 2GiB, 512MiB or a number of bytes") from None
+
+
+def _limits(resources: Mapping[str, Any] | None, retries: int, walltime: float | None) -> dict[str, object]:
+    known = {"cpus", "memory"}
+    unknown = sorted(set(resources or ()) - known)
+    if unknown:
+        raise ValueError(
+            f"resources names {', '.join(unknown)}; calls may have {' and '.join(sorted(known))}"
+        )
+    cpus = (resources or {}).get("cpus", 1)
+    if not isinstance(cpus, int) or cpus < 1:
+        raise ValueError(f"resources names {cpus!r} cpus: a whole number above 0 is needed")
+    memory = (resources or {}).get("memory")
+    return {
+        "cpus": cpus,
+        "memory_bytes": None if memory is None else _parse_bytes(memory),
+        "walltime_ns": None if walltime is None else int(walltime * 1e9),
+        "retries": retries,
+    }
+
+
+def _python_path() -> str | None:
+    """What a worker has to be told to find this package; `None`: it is installed beside its Python."""
+    import sysconfig
+
+    place = Path(__file__).resolve().parent.parent
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+    return None if place in installed else str(place)
+
+
+class Calls:
+    """The calls of a client."""
+
+    def __init__(self, join: Path, spool: Path) -> None:
+        self._join = join
+        self._spool = Spool(spool)
+        self._name = uuid.uuid4().hex[:8]
+        self._n_calls = 0
+        self._n_batches = 0
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        # Calls that the cluster has, or is to have, by the id of their task.
+        self._open: dict[str, CallFuture] = {}
+        # The run that calls are added to while it goes on.
+        self._run: int | None = None
+        self._gone: BaseException | None = None
+        self._to_give: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
+        self._env = [("EYAS_WARM", "3")]
+        python_path = _python_path()
+        if python_path is not None:
+            self._env.append(("PYTHONPATH", python_path))
+        try:
+            self._connection = _ffi.Connection(join)
+            self._ends = _ffi.Ends(join)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        self._threads = [
+            threading.Thread(target=work, name=f"eyas-{name}", daemon=True)
+            for name, work in (("gives", self._give), ("hears", self._hear))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # ------------------------------------------------------------ from the client
+
+    def submit(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        resources: Mapping[str, Any] | None = None,
+        retries: int = 0,
+        walltime: float | None = None,
+        pool: Pool | None = None,
+    ) -> CallFuture:
+        future = CallFuture(self, pool)
+        limits = _limits(resources, retries, walltime)
+        self.give(future, fn, args, kwargs, limits)
+        return future
+
+    def give(
+        self,
+        future: CallFuture,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        limits: dict[str, object] | None = None,
+    ) -> None:
+        """Give a call to the cluster when the futures among its arguments are done."""
+        if self._gone is not None:
+            raise ClusterLost(f"the cluster takes no calls any more: {self._gone}")
+        limits = limits if limits is not None else _limits(None, 0, None)
+        waits = _futures_in((args, kwargs))
+        if not waits:
+            self._pack(future, fn, args, kwargs, limits)
+            return
+        left = [len(waits)]
+        lock = threading.Lock()
+
+        def one_done(_: Any) -> None:
+            with lock:
+                left[0] -= 1
+                if left[0]:
+                    return
+            try:
+                ready_args, ready_kwargs = _with_results((args, kwargs))
+                self._pack(future, fn, ready_args, ready_kwargs, limits)
+            except BaseException as error:
+                future._settle(None, error)
+
+        for one in waits:
+            one.add_done_callback(one_done)
+
+    def _pack(
+        self,
+        future: CallFuture,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        limits: dict[str, object],
+    ) -> None:
+        with self._lock:
+            self._n_calls += 1
+            task = f"{getattr(fn, '__name__', 'call')}-{self._name}-{self._n_calls}"
+        try:
+            packed = io.BytesIO()
+            packer = _Packer(packed, self._spool)
+            packer.dump((fn, args, kwargs))
+            told = future._pool.told if future._pool is not None else None
+            path = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
+            text = pickle.dumps((sys.version_info[:2], path, told, packed.getvalue()), protocol=5)
+            inputs = dict(packer.inputs)
+            if len(text) > INLINE_BYTES_MAX:
+                inputs["call"] = str(self._spool.write([text]))
+                word = "@call"
+            else:
+                word = "+" + base64.b64encode(text).decode()
+        except Exception as error:
+            # As the standard library does: the future has the error.
+            future._settle(None, error)
+            return
+        future._id = task
+        future._call = {
+            "id": task,
+            "command": [sys.executable, "-m", "eyas._worker", word],
+            "inputs": list(inputs.items()),
+            "env": self._env,
+            "label": getattr(fn, "__qualname__", type(fn).__name__),
+            **limits,
+        }
+        self._to_give.put(future)
+
+    def cancel_begun(self, future: CallFuture) -> bool:
+        """Cancel a call that the cluster has."""
+        run, task = future._run, future._id
+        if run is None or task is None or future.done():
+            return False
+        try:
+            n_tasks = self._connection.cancel(run, task)
+        except _ffi.FfiError:
+            return False
+        if n_tasks:
+            with self._lock:
+                self._open.pop(task, None)
+            future._give_up()
+        return bool(n_tasks)
+
+    def close(self) -> None:
+        """Cancel what has not ended, and end the threads."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._gone = self._gone or RuntimeError("it was closed")
+            left = list(self._open.values())
+            self._open.clear()
+            run = self._run
+        self._to_give.put(None)
+        self._threads[0].join()
+        self._ends.stop()
+        if threading.current_thread() is not self._threads[1]:
+            self._threads[1].join()
+        if left and run is not None:
+            try:
+                self._connection.cancel(run, None)
+            except _ffi.FfiError:
+                pass  # the cluster is gone, and the calls with it
+        for future in left:
+            future._give_up()
+        self._spool.clear()
+
+    # ------------------------------------------------------------ the threads
+
+    def _give(self) -> None:
+        """The thread that gives calls to the cluster."""
+        while True:
+            batch: list[CallFuture] = []
+            first = self._to_give.get()
+            is_last = first is None
+            if first is not None:
+                batch.append(first)
+            while not is_last and len(batch) < BATCH_MAX:
+                try:
+                    future = self._to_give.get_nowait()
+                except queue.Empty:
+                    break
+                if future is None:
+                    is_last = True
+                else:
+                    batch.append(future)
+            batch = [future for future in batch if self._begin(future)]
+            if batch and not is_last:
+                try:
+                    self._give_batch(batch)
+                except BaseException as error:
+                    self._fail(batch, error)
+            elif batch:
+                for future in batch:
+                    future._give_up()
+            if is_last:
+                return
+            # A thread that waits keeps no results.
+            first = future = None
+            batch.clear()
+
+    def _begin(self, future: CallFuture) -> bool:
+        """Mark a call as given; `False`: it was cancelled before."""
+        if future._state != "RUNNING" and not future.set_running_or_notify_cancel():
+            return False
+        assert future._id is not None
+        with self._lock:
+            self._open[future._id] = future
+        return True
+
+    def _give_batch(self, batch: list[CallFuture]) -> None:
+        calls = [future._call for future in batch if future._call is not None]
+        self._n_batches += 1
+        token = f"{self._name}-{self._n_batches}"
+        run = self._run
+        try:
+            added = self._connection.submit_calls("functions", calls, run, token) if run is not None else None
+            if added is None:
+                run = self._connection.submit_calls("functions", calls, None, token)
+                assert run is not None
+                with self._lock:
+                    self._run = run
+                self._ends.follow(run)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        for future in batch:
+            future._run = run
+            future._call = None
+
+    def _fail(self, batch: list[CallFuture], error: BaseException) -> None:
+        for future in batch:
+            with self._lock:
+                self._open.pop(future._id or "", None)
+            future._settle(None, error)
+
+    def _hear(self) -> None:
+        """The thread that hears of the calls that have ended."""
+        while True:
+            try:
+                found = self._ends.next()
+            except _ffi.FfiError as error:
+                if not self._reconnect(error):
+                    return
+                continue
+            if found is None:
+                return
+            run, ended, is_over = found
+            if is_over:
+                with self._lock:
+                    if self._run == run:
+                        self._run = None
+            for task in ended:
+                with self._lock:
+                    future = self._open.pop(task["id"], None)
+                if future is not None:
+                    self._settle(future, run, task)
+                del future
+            del found, ended
+
+    def _reconnect(self, error: _ffi.FfiError) -> bool:
+        """The dispatcher may have been restarted: what it still has to say of the run is asked for again."""
+        try:
+            if self._gone is not None:
+                return False
+            self._ends = _ffi.Ends(self._join)
+            with self._lock:
+                if self._run is not None:
+                    self._ends.follow(self._run)
+            return True
+        except _ffi.FfiError:
+            with self._lock:
+                self._gone = ClusterLost(error.args[0], error.args[1])
+                left = list(self._open.values())
+                self._open.clear()
+            for future in left:
+                future._settle(None, self._gone)
+            return False
+
+    def _settle(self, future: CallFuture, run: int, task: _ffi.EndedTask) -> None:
+        try:
+            value, error = self._outcome(future, run, task)
+        except BaseException as broken:
+            value, error = None, broken
+        future._settle(value, error)
+
+    def _outcome(
+        self, future: CallFuture, run: int, task: _ffi.EndedTask
+    ) -> tuple[Any, BaseException | None]:
+        if task["state"] == "cancelled":
+            return None, TaskFailed(task["id"], run, "it was cancelled")
+        head, tail, total = task["stdout"]
+        said = head + tail
+        if total > len(said):
+            try:
+                said = self._connection.printed_whole(run, task["id"], task["attempt"])
+            except _ffi.FfiError as error:
+                raise_ours(error)
+        kind = said[:1]
+        if not kind or (task["state"] == "failed" and kind == b"R"):
+            stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
+            reason = task["reason"] or "it did not say what it returned"
+            return None, WorkerLost(task["id"], run, reason, stderr)
+        value, printed = pickle.loads(base64.b64decode(said[1:]))
+        if printed and future._pool is not None:
+            # As from the processes of the standard library.
+            sys.stdout.write(printed.decode(errors="replace"))
+            sys.stdout.flush()
+        if kind == b"R":
+            return value, None
+        raised, text = value
+        # As the standard library shows what happened in another process.
+        from concurrent.futures.process import _RemoteTraceback
+
+        raised.__cause__ = _RemoteTraceback(text)
+        if kind == b"I" and future._pool is not None:
+            future._pool.on_broken(raised)
+            broken = BrokenExecutor("the initializer of the executor raised an exception in a worker")
+            broken.__cause__ = raised
+            return None, broken
+        return None, raised
+
+
+def _futures_in(value: Any) -> list[Future[Any]]:
+    """The futures in lists, tuples and dictionaries."""
+    if isinstance(value, Future):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [found for one in value for found in _futures_in(one)] if len(value) < 10_000 else []
+    if isinstance(value, dict):
+        return [found for one in value.values() for found in _futures_in(one)] if len(value) < 10_000 else []
+    return []
+
+
+def _with_results(value: Any) -> Any:
+    """The same with results in place of futures. Errors: those of a future."""
+    if isinstance(value, Future):
+        return value.result()
+    if type(value) in (list, tuple):
+        return type(value)(_with_results(one) for one in value)
+    if type(value) is dict:
+        return {name: _with_results(one) for name, one in value.items()}
+    return value
+
+
+__all__ = ["CallFuture", "Calls", "Pool"]

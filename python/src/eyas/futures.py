@@ -1,0 +1,259 @@
+"""`Executor`: the interface of the standard library's `concurrent.futures`, on a cluster.
+
+from eyas.futures import Executor
+
+with Executor(max_workers=4) as executor:
+    print(list(executor.map(pow, range(8), range(8))))
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .cluster import Client, Cluster
+from .functions import CallFuture, Calls, Pool
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    P = ParamSpec("P")
+
+T = TypeVar("T")
+
+__all__ = ["BrokenExecutor", "Executor"]
+
+# The standard library's.
+_LOGGER = logging.getLogger("concurrent.futures")
+
+_AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
+_AFTER_EXIT = "cannot schedule new futures after interpreter shutdown"
+_BROKEN = "an initializer of this executor raised an exception: it runs no more calls"
+
+
+class _Waiting:
+    """A call that has not been given to the cluster, as there is enough to do."""
+
+    __slots__ = ("args", "fn", "future", "kwargs")
+
+    def __init__(
+        self, future: CallFuture, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.future = future
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+
+
+class _State:
+    """What an executor consists of. It outlives its executor until its last call has ended."""
+
+    def __init__(self, client: Client | None, max_workers: int, pool: Pool) -> None:
+        self.client = client
+        self.is_own = client is None
+        self.max_workers = max_workers
+        self.pool = pool
+        self.changed = threading.Condition()
+        self.waiting: deque[_Waiting] = deque()
+        self.n_given = 0
+        self.is_shut_down = False
+        self.is_ended = False
+        self.why_broken: str | None = None
+        pool.on_broken = self.on_broken
+
+    # A call that was given cannot be cancelled any more, so not many more are given than run at once; and enough for no slot
+    # to wait for its next one.
+    @property
+    def given_max(self) -> int:
+        return 4 * self.max_workers + 4
+
+    def calls(self) -> Calls:
+        if self.client is None:
+            self.client = Cluster(nodes=1, slots=self.max_workers)
+        return self.client._functions()
+
+    def submit(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
+        with self.changed:
+            if self.why_broken is not None:
+                raise BrokenExecutor(self.why_broken)
+            if self.is_shut_down:
+                raise RuntimeError(_AFTER_SHUTDOWN)
+            if _is_exiting:
+                raise RuntimeError(_AFTER_EXIT)
+            future = CallFuture(self.calls(), self.pool)
+            self.waiting.append(_Waiting(future, fn, args, kwargs))
+        self.go_on()
+        return future
+
+    def go_on(self) -> None:
+        """Give as many calls to the cluster as there is room for."""
+        while True:
+            with self.changed:
+                if not self.waiting or self.n_given >= self.given_max:
+                    break
+                call = self.waiting.popleft()
+                if not call.future.set_running_or_notify_cancel():
+                    continue
+                self.n_given += 1
+            call.future.add_done_callback(self.on_done)
+            try:
+                self.calls().give(call.future, call.fn, call.args, call.kwargs)
+            except BaseException as error:
+                call.future._settle(None, error)
+            del call
+        with self.changed:
+            self.changed.notify_all()
+
+    def on_done(self, _: Future[Any]) -> None:
+        with self.changed:
+            self.n_given -= 1
+        self.go_on()
+
+    def on_broken(self, error: BaseException) -> None:
+        with self.changed:
+            if self.why_broken is None:
+                _LOGGER.critical("Exception in initializer:", exc_info=error)
+            self.why_broken = _BROKEN
+            left = list(self.waiting)
+            self.waiting.clear()
+        for call in left:
+            if call.future.set_running_or_notify_cancel():
+                call.future._settle(None, BrokenExecutor(_BROKEN))
+
+    def shut_down(self, cancel_futures: bool) -> None:
+        with self.changed:
+            self.is_shut_down = True
+            left = list(self.waiting) if cancel_futures else []
+            if cancel_futures:
+                self.waiting.clear()
+            self.changed.notify_all()
+        for call in left:
+            call.future.cancel()
+            call.future.set_running_or_notify_cancel()
+
+    def end(self) -> None:
+        """Wait for the calls that were submitted, and end the cluster."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.waiting and not self.n_given)
+            if self.is_ended:
+                return
+            self.is_ended = True
+            client, self.client = self.client, None
+        _states.discard(self)
+        if self.is_own and client is not None:
+            client.close()
+
+    def end_later(self) -> None:
+        """The same without waiting."""
+        self.shut_down(False)
+        thread = threading.Thread(target=self.end, name="eyas-ends", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends, and waits itself
+            self.end()
+
+
+_states: set[_State] = set()
+_is_exiting = False
+
+
+def _at_exit() -> None:
+    """As in the standard library, the interpreter ends when all calls have ended."""
+    global _is_exiting
+    _is_exiting = True
+    for state in list(_states):
+        state.shut_down(False)
+        state.end()
+
+
+# Before the threads of the interpreter are waited for; `atexit` comes after that.
+getattr(threading, "_register_atexit", lambda _: None)(_at_exit)
+
+
+class Executor(futures.Executor):
+    """Calls functions on a cluster.
+
+    Parameters
+    ----------
+    max_workers : how many calls run at once; default: as many as there are processors.
+    mp_context : is not used; it stands where `ProcessPoolExecutor` has it.
+    initializer, initargs : a function that is called with these once in each worker, before its first call.
+    cluster : the cluster to use; default: one of the executor's own, with one node, which ends with the executor.
+
+    As in the standard library, a call that has begun cannot be cancelled. As nowhere there, a worker that dies fails its call alone,
+    with `eyas.WorkerLost`.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        mp_context: object = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        cluster: Client | None = None,
+    ) -> None:
+        if max_workers is None:
+            max_workers = os.cpu_count() or 1
+        elif max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        self._max_workers = max_workers
+        pool = Pool(initializer, initargs, lambda error: None)
+        self._state = _State(cluster, max_workers, pool)
+        _states.add(self._state)
+        weakref.finalize(self, _State.end_later, self._state).atexit = False
+
+    @property
+    def _broken(self) -> str | bool:
+        return self._state.why_broken or False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function. Gives a future of what it returns."""
+        return self._state.submit(fn, args, kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Any,
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **more: Any,
+    ) -> Any:
+        """Call a function for each element, as the built-in `map` does.
+
+        `chunksize` elements make one call. Errors: as in the standard library.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout, **more)
+        chunks = _chunks(zip(*iterables), chunksize)
+        results = super().map(_call_chunk, itertools.repeat(fn), chunks, timeout=timeout, **more)
+        return itertools.chain.from_iterable(results)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls. `wait` for those that were submitted; `cancel_futures`: for those that have begun only."""
+        self._state.shut_down(cancel_futures)
+        if wait:
+            self._state.end()
+        else:
+            self._state.end_later()
+
+
+def _chunks(elements: Any, size: int) -> Any:
+    while chunk := tuple(itertools.islice(elements, size)):
+        yield chunk
+
+
+def _call_chunk(fn: Callable[..., T], chunk: tuple[tuple[Any, ...], ...]) -> list[T]:
+    return [fn(*args) for args in chunk]

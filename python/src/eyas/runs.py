@@ -1,0 +1,167 @@
+"""Runs: work that was given to a cluster, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import _ffi
+from .errors import TaskFailed, raise_ours
+
+if TYPE_CHECKING:
+    from .cluster import Client
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task that has ended.
+
+    `state` is `done`, `failed` or `cancelled`, `reason` says why it failed, `n_attempts` counts the attempts that printed
+    something. `stdout` and `stderr` are what the last of them printed; of much output the middle is left out.
+    """
+
+    id: str
+    state: str
+    reason: str | None
+    n_attempts: int
+    stdout: bytes
+    stderr: bytes
+
+
+def _joined(stream: tuple[bytes, bytes, int]) -> bytes:
+    head, tail, total = stream
+    n_left_out = total - len(head) - len(tail)
+    return head + (b"\n[... %d bytes ...]\n" % n_left_out if n_left_out else b"") + tail
+
+
+def _task_of(ended: _ffi.EndedTask) -> Task:
+    return Task(
+        ended["id"],
+        ended["state"],
+        ended["reason"],
+        ended["n_attempts"],
+        _joined(ended["stdout"]),
+        _joined(ended["stderr"]),
+    )
+
+
+class Run:
+    """Tasks that were given to a cluster together. `number` is the run's number there, `n_tasks` how many tasks it has."""
+
+    def __init__(self, client: Client, number: int, n_tasks: int) -> None:
+        self._client = client
+        self.number = number
+        self.n_tasks = n_tasks
+        self._ended: tuple[dict[str, Any], list[str]] | None = None
+
+    def __repr__(self) -> str:
+        state = "open" if self._ended is None else "ended"
+        return f"<eyas.Run {self.number}, {self.n_tasks} tasks, {state}>"
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        *,
+        check: bool = True,
+        progress: Callable[[dict[str, Any]], object] | None = None,
+    ) -> bool:
+        """Wait until all tasks have ended, at most `timeout` seconds; `False`: some have not.
+
+        `progress` is called with the state of the run (the fields of `eyas status --json`) whenever it has changed.
+        ^C ends the wait, and the run goes on; where the run is on a cluster of a `with` block, it ends with that.
+
+        Raises
+        ------
+        TaskFailed : a task failed or was cancelled, unless `check` is `False`.
+        ClusterLost : the cluster went away.
+        """
+        if self._ended is None:
+
+            def shown(text: str) -> None:
+                if progress is not None:
+                    progress(json.loads(text))
+
+            try:
+                connection = self._client._connection()
+                found = connection.wait(self.number, self._client._own, timeout, progress and shown)
+            except _ffi.FfiError as error:
+                raise_ours(error)
+            if found is None:
+                return False
+            self._ended = json.loads(found[0]), found[1]
+        if check:
+            self._check()
+        return True
+
+    def _check(self) -> None:
+        status = self.status()
+        n_failed, n_cancelled = status["n_failed"], status["n_cancelled"]
+        if n_failed:
+            try:
+                first = self._client._connection().failed(self.number)[0]
+            except _ffi.FfiError as error:
+                raise_ours(error)
+            stderr = first["stderr"][1] or first["stderr"][0]
+            reason = first["reason"] or "no reason is known"
+            raise TaskFailed(
+                first["id"], self.number, reason, stderr.decode(errors="replace"), n_failed + n_cancelled - 1
+            )
+        if n_cancelled:
+            raise TaskFailed("(any)", self.number, f"{n_cancelled} tasks were cancelled")
+
+    def status(self) -> dict[str, Any]:
+        """The state of the run: the fields of a run in `eyas status --json` (docs/reference/json.md)."""
+        if self._ended is not None:
+            return self._ended[0]
+        try:
+            found = self._client._connection().run_status(self.number)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        if found is None:
+            raise LookupError(f"the cluster has forgotten run {self.number}")
+        status: dict[str, Any] = json.loads(found)
+        return status
+
+    def tasks(self) -> Iterator[Task]:
+        """All tasks in the order in which they were given. Waits for their ends."""
+        self.wait(check=False)
+        start: int | None = 0
+        while start is not None:
+            try:
+                found, start = self._client._connection().tasks(self.number, start)
+            except _ffi.FfiError as error:
+                raise_ours(error)
+            yield from map(_task_of, found)
+
+    def cancel(self) -> int:
+        """Cancel what has not ended. Gives how many tasks that were."""
+        try:
+            return self._client._connection().cancel(self.number, None)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+
+    def explain(self, task: str) -> str:
+        """Why a task ran where it ran, or waits: what `eyas explain` says."""
+        try:
+            return self._client._connection().explain(self.number, task)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+
+    def report(self, page: str | Path | None = None) -> str:
+        """The lines that `eyas run` ends with. `page` is where the page of `eyas report` is written. Waits for the end of the run."""
+        self.wait(check=False)
+        assert self._ended is not None
+        if page is not None:
+            try:
+                found = self._client._connection().report(self.number)
+            except _ffi.FfiError as error:
+                raise_ours(error)
+            if found is None:
+                raise LookupError(
+                    "the log of the run is on the dispatcher's machine: run `eyas report` there"
+                )
+            Path(page).write_text(found[0], encoding="utf-8")
+        return "\n".join(self._ended[1])

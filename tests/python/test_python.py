@@ -1,0 +1,274 @@
+"""`import eyas`: programs and functions on a cluster of this process, and on one that is up."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import Any
+
+import eyas
+import numpy as np
+import pytest
+from harness import Start, wait_until
+
+PYTHON = Path(sys.executable)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[eyas.Cluster]:
+    """Two nodes of two slots, which end with the file's tests, all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EYAS_STATE", str(tmp_path_factory.mktemp("state")))
+        with eyas.Cluster(nodes=2, slots=2, cache="1GiB") as made:
+            pids = made.processes().values()
+            yield made
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def numbers(folder: Path, n: int = 4) -> list[str]:
+    for i in range(n):
+        (folder / f"{i}.txt").write_text("x\n" * i)
+    return eyas.glob("*.txt")
+
+
+# ------------------------------------------------------------ programs
+
+
+def test_a_program_runs_over_files_and_the_run_says_how_it_was(cluster: eyas.Cluster, here: Path) -> None:
+    files = numbers(here)
+    assert files == ["0.txt", "1.txt", "2.txt", "3.txt"]
+    seen: list[dict[str, Any]] = []
+    run = cluster.map("wc -l < {in} > {out}", files, out="n/{stem}", shell=True)
+    assert run.wait(60, progress=seen.append)
+    assert [int((here / f"n/{i}").read_text()) for i in range(4)] == [0, 1, 2, 3]
+    assert run.n_tasks == 4 and run.status()["n_done"] == 4
+    assert all(status["run"] == run.number for status in seen)
+    assert [(task.id, task.state, task.reason) for task in run.tasks()][1] == ("1.txt", "done", None)
+    report = run.report(here / "report.html")
+    assert report.startswith("4 tasks in ") and "4 done, 0 failed, 0 cancelled" in report
+    assert "<html" in (here / "report.html").read_text()
+    assert run.explain("1.txt").startswith("Task `1.txt`")
+
+
+def test_tasks_come_as_mappings(cluster: eyas.Cluster, here: Path) -> None:
+    (here / "in").write_text("b\na\n")
+    task = {"id": "sorts", "command": "sort in > out", "inputs": ["in"], "outputs": {"out": "sorted"}}
+    assert cluster.run([task]).wait()
+    assert (here / "sorted").read_text() == "a\nb\n"
+
+
+def test_a_failure_has_the_end_of_what_the_task_printed(cluster: eyas.Cluster, here: Path) -> None:
+    run = cluster.map("cat {in} no-such-file", numbers(here, 2))
+    with pytest.raises(eyas.TaskFailed, match="ended with status 1") as caught:
+        run.wait()
+    error = caught.value
+    assert (error.run, error.n_more) == (run.number, 1) and "no-such-file: No such file" in error.stderr
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert run.wait(check=False)
+    assert {task.state for task in run.tasks()} == {"failed"}
+
+
+def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: Path) -> None:
+    with pytest.raises(eyas.EyasError, match="nothing"):
+        eyas.glob("*.nothing")
+    with pytest.raises(eyas.EyasError, match=r"\{nonsense\}"):
+        cluster.map("echo {nonsense}", numbers(here, 1))
+    with pytest.raises(eyas.EyasError, match="--rubbish"):
+        cluster.map("true {in}", numbers(here, 1), rubbish=3)
+    with pytest.raises(eyas.EyasError, match="no-such-policy"):
+        eyas.Cluster(placement="no-such-policy")
+    with pytest.raises(eyas.ClusterLost):
+        eyas.connect(here / "join.json")
+
+
+def test_a_wait_lets_other_threads_go_on_and_ends_when_it_is_to(cluster: eyas.Cluster, here: Path) -> None:
+    run = cluster.map("sleep 600", range="0..2")
+    ticks = 0
+    waits = threading.Thread(target=lambda: run.wait(check=False))
+    waits.start()
+    while ticks < 1000:
+        ticks += 1
+    assert not run.wait(0.01)
+    assert run.cancel() == 2
+    waits.join(60)
+    assert not waits.is_alive() and run.status()["n_cancelled"] == 2
+
+
+def test_another_client_of_the_same_cluster(cluster: eyas.Cluster, here: Path) -> None:
+    with eyas.connect(cluster.join) as other:
+        assert other.map("true", range="0..3").wait()
+        assert other.submit(os.getppid).result(60) != os.getpid()
+        assert {line["name"] for line in other.status()["executors"]} == {"node1", "node2"}
+    with pytest.raises(RuntimeError, match="closed"):
+        other.status()
+
+
+SCRIPT = """
+import eyas
+with eyas.Cluster(nodes=1, slots=1) as c:
+    run = c.map("sleep 600", range="0..1")
+    print("waits", *c.processes().values(), flush=True)
+    run.wait()
+"""
+
+
+def test_ctrl_c_ends_a_wait_and_with_it_the_cluster(start: Start, tmp_path: Path) -> None:
+    started = start("-c", SCRIPT, program=PYTHON)
+    started.wait_for_text("waits")
+    wait_until(lambda: started.stdout.endswith("\n"), "the whole line", alive=started)
+    pids = started.stdout.split()[1:]
+    started.signal(signal.SIGINT)
+    done = started.wait(status=None)
+    assert "KeyboardInterrupt" in done.stderr and done.status in (1, 130, -signal.SIGINT)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_import_is_quick() -> None:
+    """Processor time, so that others on the machine do not count."""
+    code = "import time; t = time.process_time(); import eyas; print(time.process_time() - t)"
+    times = [float(subprocess.check_output([PYTHON, "-c", code])) for _ in range(5)]
+    assert min(times) < 0.08, times
+
+
+# ------------------------------------------------------------ functions
+
+
+def power(base: int, exponent: int = 2) -> int:
+    return int(base**exponent)
+
+
+def test_functions_and_values_go_and_results_come(cluster: eyas.Cluster) -> None:
+    futures = [cluster.submit(power, n, exponent=3) for n in range(20)]
+    assert [future.result(60) for future in futures] == [n**3 for n in range(20)]
+    assert cluster.submit(lambda: power(5)).result(60) == 25
+    assert list(cluster.map_calls(power, range(5))) == [0, 1, 4, 9, 16]
+    # A result that is larger than what is kept of printed output.
+    large = cluster.submit(os.urandom, 500_000).result(60)
+    assert len(large) == 500_000
+
+
+def test_one_worker_does_many_calls(cluster: eyas.Cluster) -> None:
+    def where(_: int) -> tuple[int, str, str]:
+        return os.getpid(), os.environ["EYAS_TASK"], os.getcwd()
+
+    found = [future.result(60) for future in [cluster.submit(where, n) for n in range(100)]]
+    # One for each slot; where a task of another kind came between, one more.
+    assert len({pid for pid, _, _ in found}) <= 8
+    assert len({task for _, task, _ in found}) == 100
+
+
+def test_an_exception_comes_with_its_traceback(cluster: eyas.Cluster) -> None:
+    def fails() -> None:
+        raise LookupError("there is none")
+
+    with pytest.raises(LookupError, match="there is none") as caught:
+        cluster.submit(fails).result(60)
+    assert 'raise LookupError("there is none")' in str(caught.value.__cause__)
+
+
+class Picky(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def test_what_cannot_be_pickled_is_the_errors_of_its_call_alone(cluster: eyas.Cluster) -> None:
+    def picky() -> None:
+        raise Picky(1, 2)
+
+    good = cluster.submit(power, 3)
+    with pytest.raises(TypeError):
+        cluster.submit(power, threading.Lock()).result(60)
+    with pytest.raises(TypeError, match="lock"):
+        cluster.submit(threading.Lock).result(60)
+    with pytest.raises(RuntimeError, match="Picky: 1 and 2"):
+        cluster.submit(picky).result(60)
+    assert good.result(60) == 9
+
+
+def test_a_worker_that_dies_fails_its_call_alone(cluster: eyas.Cluster) -> None:
+    others = [cluster.submit(power, n) for n in range(20)]
+    lost: list[Future[Any]] = [cluster.submit(os._exit, 0), cluster.submit(os.abort)]
+    for future in lost:
+        with pytest.raises(eyas.WorkerLost):
+            future.result(60)
+    assert [future.result(60) for future in others] == [n * n for n in range(20)]
+
+
+def test_a_failure_is_tried_again_where_that_is_asked_for(cluster: eyas.Cluster, here: Path) -> None:
+    def flaky(path: str) -> str:
+        if not os.path.exists(path):
+            open(path, "w").close()
+            raise OSError("not yet")
+        return os.environ["EYAS_ATTEMPT"]
+
+    assert cluster.submit(flaky, str(here / "flag"), retries=1).result(60) == "2"
+    with pytest.raises(eyas.TaskFailed, match="wall"):
+        cluster.submit(time.sleep, 600, walltime=0.2).result(60)
+    with pytest.raises(ValueError, match="oars"):
+        cluster.submit(power, 2, resources={"oars": 4})
+
+
+def test_files_arrive_as_local_copies_and_are_inputs(cluster: eyas.Cluster, here: Path) -> None:
+    (here / "a.txt").write_text("text")
+    (here / "b.txt").write_text("more")
+
+    def read(paths: list[str], last: str) -> tuple[list[str], bool]:
+        texts = [open(path).read() for path in [*paths, last]]
+        return texts, all(path.startswith(os.environ["EYAS_SANDBOX"]) for path in paths)
+
+    a, b = eyas.File("a.txt"), eyas.File(here / "b.txt")
+    assert cluster.submit(read, [a, b], last=a).result(60) == (["text", "more", "text"], True)
+    with pytest.raises(eyas.TaskFailed, match=r"nowhere\.txt"):
+        cluster.submit(read, [], eyas.File("nowhere.txt")).result(60)
+
+
+def test_a_large_value_is_one_file_and_unpickled_once_per_worker(cluster: eyas.Cluster) -> None:
+    frame = np.arange(1_000_000, dtype=np.float64)
+
+    def look(frame: Any, scale: int) -> tuple[float, bool, int, int]:
+        may_write = frame.flags.writeable  # misspelt on purpose
+        return float(frame[-1] * scale), bool(may_write), id(frame), os.getpid()
+
+    found = [f.result(60) for f in [cluster.submit(look, frame, scale) for scale in range(20)]]
+    assert [value for value, *_ in found] == [999_999.0 * scale for scale in range(20)]
+    assert not any(may_write for _, may_write, *_ in found)
+    assert len({(pid, one) for *_, one, pid in found}) == len({pid for *_, pid in found})
+    # The next call sees what was changed since.
+    frame[-1] = 5
+    assert cluster.submit(look, frame, 1).result(60)[0] == 5.0
+
+
+def test_futures_are_arguments(cluster: eyas.Cluster) -> None:
+    one, two = cluster.submit(power, 2), cluster.submit(power, 3)
+    assert cluster.submit(sum, [one, two]).result(60) == 13
+    bad = cluster.submit(power, "x")
+    with pytest.raises(TypeError):
+        cluster.submit(power, bad).result(60)
+
+
+def test_a_call_that_waits_and_one_that_runs_are_cancelled(cluster: eyas.Cluster, here: Path) -> None:
+    begun = here / "begun"
+
+    def sleeps(path: str) -> None:
+        open(path, "w").close()
+        time.sleep(600)
+
+    runs = cluster.submit(sleeps, str(begun))
+    wait_until(begun.exists, "the call's begin")
+    assert runs.cancel() and runs.cancelled()
+    assert wait([runs], 10).done == {runs}
+    assert cluster.submit(power, 2).result(60) == 4
