@@ -189,3 +189,32 @@ def test_what_the_mode_does_not_take_is_refused(run: Run, env: dict[str, str], n
     near.process.stop()
     away = run(*at_data(*COUNT, *WORDS), env=env, status=2)
     assert "no site that holds inputs runs the program now" in away.stderr and "near" in away.stderr
+
+
+def test_outputs_stay_at_the_site_within_its_limit_or_go_where_they_are_wanted(
+    run: Run, env: dict[str, str], near: Store
+) -> None:
+    make = ("--", "sh", "-c", "head -c 1000 /dev/urandom > n")
+    for site, label in ((), "stays"), (("--site", "here"), "goes"):
+        run(*at_data(*COUNT, "--label", label, *site, *make), env=env)
+    assert "near" in run("data", "where", "stays", env=env).stdout
+    assert "here" in run("data", "where", "goes", env=env).stdout
+    audit = "2 good (1.2 KiB), 0 bad, 0 missing, 0 foreign"
+    assert audit in run("data", "audit", "near", env=env).stdout
+    near.process.stop()
+    near.options = (*near.options, "--keep", "2000")
+    near.start()
+    full = run(*at_data(*COUNT, "--label", "more", *make), env=env, status=None)
+    assert full.status != 0 and "it keeps at most 2000 bytes, and has 1260" in full.stderr, full
+    assert sets(run, env) == {"adk", "stays", "goes"}
+    run("data", "quota", "everyone", "2500", env=env)
+    much = run(
+        *at_data(*COUNT, "--label", "more", "--", "sh", "-c", "head -c 700 /dev/urandom > n"),
+        env=env,
+        status=1,
+    )
+    assert "may have 2.4 KiB" in much.stderr and "no data set was made" in much.stderr, much
+    # What was not committed is removed by the next repair.
+    run("data", "quota", "everyone", "none", env=env)
+    run("data", "repair", env=env)
+    assert audit in run("data", "audit", "near", env=env).stdout

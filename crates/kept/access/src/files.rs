@@ -1,7 +1,7 @@
 //! What the kernel asks of the file system, and the answers.
 
 use crate::groups::{Backing, KeptGroups, OpenFile, OpenFiles, Opened, Stamp};
-use crate::names::{Kind, MODE_OF_PROGRAMS, NameNode, Names, ROOT, Set, mode_of};
+use crate::names::{AT, Kind, MODE_OF_PROGRAMS, NameNode, Names, ROOT, Set, mode_of};
 use crate::said::SaidFiles;
 use eyas_catalog::{Access, Compared, Error, File, Key, Known, OwnHost};
 use fuser::{
@@ -82,7 +82,7 @@ impl DataFiles {
     /// The data set that shall be the root is not there.
     pub fn new(access: Access, options: Options) -> eyas_catalog::Result<DataFiles> {
         let mut names = match &options.key {
-            Some(key) => Names::of_set(&Set::of(&access.catalog, &access.caller, key)?),
+            Some(key) => Names::of_set(&Set::of(&access.catalog, &access.caller, key, None)?),
             None => Names::of_labels(),
         };
         if let Some(name) = &options.empty {
@@ -115,8 +115,10 @@ impl DataFiles {
         self.node(number, |node| {
             let changed = UNIX_EPOCH + Duration::from_millis(node.changed_ms.max(0) as u64);
             let (kind, perm, size, nlink) = match &node.kind {
-                Kind::Labels(_) | Kind::Directory(_) => (FileType::Directory, MODE_OF_PROGRAMS, 0, 2),
-                Kind::File(_, file) => (FileType::RegularFile, mode_of(file), file.size_bytes, 1),
+                Kind::Labels(_) | Kind::Site(..) | Kind::Directory(_) => {
+                    (FileType::Directory, MODE_OF_PROGRAMS, 0, 2)
+                }
+                Kind::File(_, file, _) => (FileType::RegularFile, mode_of(file), file.size_bytes, 1),
             };
             FileAttr {
                 ino: INodeNo(number),
@@ -139,29 +141,39 @@ impl DataFiles {
     }
 
     fn find(&self, parent: u64, name: &str) -> Result<u64, Errno> {
-        let is_root = {
+        let site = {
             let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(number) = names.child(parent, name) {
                 return Ok(number);
             }
-            parent == ROOT && matches!(names.get(ROOT).map(|root| &root.kind), Some(Kind::Labels(_)))
+            match names.get(parent).map(|above| &above.kind) {
+                Some(Kind::Labels(_)) => None,
+                Some(Kind::Site(site, _)) => Some(site.clone()),
+                _ => return Err(Errno::ENOENT),
+            }
         };
-        let key: Key = name.parse().ok().filter(|_| is_root).ok_or(Errno::ENOENT)?;
         let Access { catalog, caller } = &self.known.access;
-        let set = Set::of(catalog, caller, &key).map_err(|error| self.explain(ROOT, name, &error))?;
-        Ok(self.names.write().unwrap_or_else(PoisonError::into_inner).add_key(name, &set))
+        if let (None, Some(named)) = (&site, name.strip_prefix(AT)) {
+            catalog
+                .require_site(named)
+                .map_err(|error| Errno::from_i32(self.said.errno_of_site(named, &error)))?;
+            return Ok(self.names.write().unwrap_or_else(PoisonError::into_inner).add_site(name, named));
+        }
+        let key: Key = name.parse().map_err(|_| Errno::ENOENT)?;
+        let set = Set::of(catalog, caller, &key, site).map_err(|error| self.explain(ROOT, name, &error))?;
+        Ok(self.names.write().unwrap_or_else(PoisonError::into_inner).add_key(parent, name, &set))
     }
 
     fn opened(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
         if let Some(file) = self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(number) {
             return Ok(file);
         }
-        let (key, file) = match self.node(number, |node| node.kind.clone())? {
-            Kind::File(key, file) => (key, file),
-            Kind::Labels(_) | Kind::Directory(_) => return Err(Errno::EISDIR),
+        let (key, file, site) = match self.node(number, |node| node.kind.clone())? {
+            Kind::File(key, file, site) => (key, file, site),
+            Kind::Labels(_) | Kind::Site(..) | Kind::Directory(_) => return Err(Errno::EISDIR),
         };
         let is_near = |host: &str| self.host.is(host);
-        let parts = self.known.parts(&key, &file.path, &is_near, self.now_ms);
+        let parts = self.known.parts(&key, &file.path, site.as_deref(), &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.cannot_read(number, &error))?;
         let opened = Arc::new(OpenFile::new(number, parts));
         Ok(self.opened.lock().unwrap_or_else(PoisonError::into_inner).put(number, opened))
@@ -239,8 +251,8 @@ impl DataFiles {
     /// The same for a file that the program may know.
     fn cannot_read(&self, number: u64, error: &Error) -> Errno {
         let name = self.node(number, |node| match &node.kind {
-            Kind::File(key, file) => format!("{key}/{}", file.path),
-            Kind::Labels(_) | Kind::Directory(_) => String::new(),
+            Kind::File(key, file, _) => format!("{key}/{}", file.path),
+            Kind::Labels(_) | Kind::Site(..) | Kind::Directory(_) => String::new(),
         });
         self.explain(number, &name.unwrap_or_default(), error)
     }
@@ -257,7 +269,7 @@ impl DataFiles {
             let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
             let (children, is_labels) = match &names.get(number).ok_or(Errno::ENOENT)?.kind {
                 Kind::Labels(children) => (children, true),
-                Kind::Directory(children) => (children, false),
+                Kind::Site(_, children) | Kind::Directory(children) => (children, false),
                 Kind::File(..) => return Err(Errno::ENOTDIR),
             };
             let kind = |number: u64| match names.get(number).map(|node| &node.kind) {

@@ -7,6 +7,8 @@ use eyas_catalog::{Caller, Catalog, File, Key, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What stands before the name of a site in the root: `@SITE/KEY/PATH` is read at that site. No label begins with it.
+pub(crate) const AT: char = '@';
 /// The number of the root, as the kernel has it.
 pub(crate) const ROOT: u64 = 1;
 
@@ -29,8 +31,11 @@ pub(crate) const MODE_OF_PROGRAMS: u32 = 0o755;
 pub(crate) enum Kind {
     /// The labels that were looked up.
     Labels(BTreeMap<String, u64>),
+    /// A site, whose copies alone are read below it, and the labels that were looked up there.
+    Site(Arc<str>, BTreeMap<String, u64>),
     Directory(BTreeMap<String, u64>),
-    File(Arc<Key>, Arc<File>),
+    /// A file, and the site whose copy is read; `None`: that of any site.
+    File(Arc<Key>, Arc<File>, Option<Arc<str>>),
 }
 
 /// All names that are known.
@@ -59,7 +64,7 @@ impl Names {
     /// The number of a name in a directory.
     pub(crate) fn child(&self, parent: u64, name: &str) -> Option<u64> {
         match &self.get(parent)?.kind {
-            Kind::Labels(names) | Kind::Directory(names) => names.get(name).copied(),
+            Kind::Labels(names) | Kind::Site(_, names) | Kind::Directory(names) => names.get(name).copied(),
             Kind::File(..) => None,
         }
     }
@@ -76,7 +81,9 @@ impl Names {
     /// Gives a name to a number in a directory.
     fn put(&mut self, parent: u64, name: &str, number: u64) {
         match &mut self.get_mut(parent).kind {
-            Kind::Labels(names) | Kind::Directory(names) => names.insert(name.to_owned(), number),
+            Kind::Labels(names) | Kind::Site(_, names) | Kind::Directory(names) => {
+                names.insert(name.to_owned(), number)
+            }
             Kind::File(..) => unreachable!("a file has no names in it"),
         };
     }
@@ -88,13 +95,24 @@ impl Names {
         number
     }
 
-    /// Adds a version below the root, under the name by which it was looked up.
-    pub(crate) fn add_key(&mut self, name: &str, set: &Set) -> u64 {
+    /// Adds a site below the root, under its name with [`AT`] before it.
+    pub(crate) fn add_site(&mut self, name: &str, site: &str) -> u64 {
         if let Some(number) = self.child(ROOT, name) {
             return number;
         }
-        let number = self.add_set(set, ROOT);
+        let kind = Kind::Site(site.into(), BTreeMap::new());
+        let number = self.add(NameNode { parent: ROOT, changed_ms: 0, kind });
         self.put(ROOT, name, number);
+        number
+    }
+
+    /// Adds a version below the root or a site, under the name by which it was looked up.
+    pub(crate) fn add_key(&mut self, parent: u64, name: &str, set: &Set) -> u64 {
+        if let Some(number) = self.child(parent, name) {
+            return number;
+        }
+        let number = self.add_set(set, parent);
+        self.put(parent, name, number);
         number
     }
 
@@ -110,7 +128,7 @@ impl Names {
                     None => self.add_directory(directory, part, changed_ms),
                 };
             }
-            let kind = Kind::File(set.key.clone(), Arc::new(file.clone()));
+            let kind = Kind::File(set.key.clone(), Arc::new(file.clone()), set.site.clone());
             let number = self.add(NameNode { parent: directory, changed_ms, kind });
             self.put(directory, name, number);
         }
@@ -123,18 +141,20 @@ pub(crate) struct Set {
     pub(crate) key: Arc<Key>,
     pub(crate) committed_ms: i64,
     pub(crate) files: Vec<File>,
+    /// The site whose copies are read; `None`: those of any site.
+    pub(crate) site: Option<Arc<str>>,
 }
 
 impl Set {
     /// # Errors
     /// There is none that the caller may list.
-    pub(crate) fn of(catalog: &Catalog, caller: &Caller, key: &Key) -> Result<Set> {
+    pub(crate) fn of(catalog: &Catalog, caller: &Caller, key: &Key, site: Option<Arc<str>>) -> Result<Set> {
         let shown = catalog.show(caller, key)?;
         let number = key.version.unwrap_or(shown.newest.version);
         let key = Key { label: key.label.clone(), version: Some(number) };
         let version = shown.versions.iter().find(|version| version.number == number);
         let committed_ms = version.map_or(0, |version| version.committed_ms);
         let files = catalog.files(caller, &key)?;
-        Ok(Set { key: Arc::new(key), committed_ms, files })
+        Ok(Set { key: Arc::new(key), committed_ms, files, site })
     }
 }

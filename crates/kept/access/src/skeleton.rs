@@ -7,7 +7,7 @@
 //! The numbers that the disk gives to directories and files tell which of them a program has found, by whatever name.
 
 use crate::files::Options;
-use crate::names::{MODE_OF_PROGRAMS, Set, mode_of};
+use crate::names::{AT, MODE_OF_PROGRAMS, Set, mode_of};
 use crate::said::SaidFiles;
 use crate::watch::{Early, Watch};
 use eyas_catalog::{Access, Compared, File, Key, Known, OwnHost};
@@ -82,7 +82,7 @@ impl Begun {
 
     /// Makes the `n`-th file without its bytes, at a place from which it gets to its path.
     fn make_empty(&self, n: usize, at: &Path, path: &Path) -> io::Result<Entry> {
-        let Set { key, committed_ms, files } = &self.set;
+        let Set { key, committed_ms, files, site } = &self.set;
         let file = &files[n];
         let mode = mode_of(file);
         let made = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(at)?;
@@ -92,6 +92,7 @@ impl Begun {
         Ok(Entry {
             number: made.metadata()?.ino(),
             key: key.clone(),
+            site: site.clone(),
             file: file.clone(),
             path: path.to_owned(),
             changed_ms: *committed_ms,
@@ -104,6 +105,7 @@ impl Begun {
 struct Entry {
     number: u64,
     key: Arc<Key>,
+    site: Option<Arc<str>>,
     file: File,
     path: PathBuf,
     changed_ms: i64,
@@ -225,9 +227,17 @@ impl Skeleton {
     /// It cannot be made: the number for the program.
     pub(crate) fn make(&self, path: &Path) -> Result<(), i32> {
         let mut parts = path.components();
-        let Some(name) = parts.next().and_then(|name| name.as_os_str().to_str()) else { return Ok(()) };
+        let mut next = || parts.next().and_then(|name| name.as_os_str().to_str());
+        let Some(mut name) = next().map(str::to_owned) else { return Ok(()) };
+        if let Some(site) = name.strip_prefix(AT) {
+            if !self.make_site(&name, site)? {
+                return Ok(());
+            }
+            let Some(label) = next() else { return Ok(()) };
+            name = format!("{name}/{label}");
+        }
         let below = parts.as_path();
-        self.with(name, |begun| {
+        self.with(&name, |begun| {
             if let Some(n) = begun.missing.get(below).copied() {
                 self.make_file(begun, n)?;
                 begun.missing.remove(below);
@@ -236,10 +246,36 @@ impl Skeleton {
         })
     }
 
-    /// Has something made of the data set that has this name in the root, if there is one and it is not complete. `make` says whether
+    /// Makes the directory of a site, if there is one.
+    fn make_site(&self, name: &str, site: &str) -> Result<bool, i32> {
+        let known = self.name(name);
+        let mut is_there = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*is_there, Name::Nothing) {
+            if let Err(error) = self.known.access.catalog.require_site(site) {
+                return match self.said.errno_of_site(site, &error) {
+                    libc::ENOENT => Ok(false),
+                    errno => Err(errno),
+                };
+            }
+            let path = self.root.join(name);
+            let made = make_directory(&path).and_then(|()| fs::metadata(&path));
+            let number = made.map_err(|error| self.cannot_write(&error))?.ino();
+            // It shows the data sets that were named below it.
+            let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+            directories.insert(number, (name.into(), true));
+            *is_there = Name::All;
+        }
+        Ok(true)
+    }
+
+    /// Has something made of the data set that has this name in the root, or below a site in the root, if there is one and it is not complete. `make` says whether
     /// it is complete then.
     fn with(&self, name: &str, make: impl FnOnce(&mut Begun) -> io::Result<bool>) -> Result<(), i32> {
-        let Ok(key) = name.parse::<Key>() else { return Ok(()) };
+        let (site, label) = match name.strip_prefix(AT).and_then(|name| name.split_once('/')) {
+            Some((site, label)) => (Some(Arc::from(site)), label),
+            None => (None, name),
+        };
+        let Ok(key) = label.parse::<Key>() else { return Ok(()) };
         if name == self.apart {
             return Ok(());
         }
@@ -247,7 +283,7 @@ impl Skeleton {
         let mut is_there = known.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*is_there, Name::Nothing | Name::Top) {
             let Access { catalog, caller } = &self.known.access;
-            let set = match Set::of(catalog, caller, &key) {
+            let set = match Set::of(catalog, caller, &key, site) {
                 Ok(set) => set,
                 Err(error) => {
                     return match self.said.errno(0, name, true, &error) {
@@ -382,7 +418,7 @@ impl Skeleton {
     }
 
     fn write(&self, entry: &Entry) -> Result<(), i32> {
-        let Entry { number, key, file, path, .. } = entry;
+        let Entry { number, key, site, file, path, .. } = entry;
         let name = format!("{key}/{}", file.path);
         let unwritten = |error: io::Error| {
             self.said.say(
@@ -392,7 +428,7 @@ impl Skeleton {
             libc::EIO
         };
         let is_near = |host: &str| self.host.is(host);
-        let parts = self.known.parts(key, &file.path, &is_near, self.now_ms);
+        let parts = self.known.parts(key, &file.path, site.as_deref(), &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.said.errno(*number, &name, false, &error))?;
         let to = open_to_fill(path, &self.filling.join(number.to_string())).map_err(unwritten)?;
         let filled = (|| {

@@ -17,7 +17,7 @@ pub fn stage(
 ) -> Result<Vec<String>> {
     let mut from = vec![];
     for (input, key) in inputs.iter().zip(settle(opened, inputs)?) {
-        let reader = opened.reader(&key)?;
+        let reader = opened.reader(&key, input.site.as_deref())?;
         let target = folder.join(&input.name);
         let parent = target.parent().expect("it lies in the folder");
         fs::create_dir_all(parent).map_err(|error| {

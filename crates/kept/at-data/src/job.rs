@@ -10,7 +10,7 @@ use crate::program::{OnSignal, run};
 use crate::work::WorkFolder;
 use crate::{Output, Outside};
 use eyas_batch::{Kind, env, host_name};
-use eyas_catalog::{CarriedFile, CarriedSite, Fetcher};
+use eyas_catalog::{CarriedFile, CarriedSite, Fetcher, File, Reach, take_in};
 use eyas_data::Digest;
 use eyas_text::{reason, shown, shown_path};
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ pub fn carry_out(job: &Job<'_>, outside: &dyn Outside) -> Result<bool> {
         let own = CarriedSite { address: objects.display().to_string(), join: None };
         plan.sites.insert(site.to_owned(), own);
     }
-    let mut report = Report { host, fetched: vec![], damaged: vec![], fault: None };
+    let mut report = Report { host, fetched: vec![], kept: None, damaged: vec![], fault: None };
     let done = plan.check_names().and_then(|()| follow(&plan, job.folder, &mut report, outside));
     report.fault = done.err().map(|error| (error.kind.number(), error.message, error.hint));
     plan::write(&job.plan.with_file_name("report.json"), &report)?;
@@ -72,6 +72,10 @@ fn follow(plan: &Plan, folder: Option<&Path>, report: &mut Report, outside: &dyn
     let outputs: Vec<Output> =
         plan.outputs.iter().map(|(name, path)| Output { name: name.clone(), path: path.clone() }).collect();
     on_signal.unless_ending(gather(&outputs, &work, program))?;
+    report.kept = on_signal.unless_ending(taken_in_place(plan, &report.host, &work.outputs, outside))?;
+    if report.kept.is_some() {
+        return Ok(());
+    }
     let copied = copy_tree(&work.outputs, &plan.gathered).map_err(|error| {
         Error::new(
             ErrorKind::Other,
@@ -81,9 +85,45 @@ fn follow(plan: &Plan, folder: Option<&Path>, report: &mut Report, outside: &dyn
     on_signal.unless_ending(copied)
 }
 
+/// Puts the outputs into a store of this host, so that they need not travel. `None`: there is none that takes them.
+///
+/// Source: "new files, which are created in-place on replica servers, are not explicitly copied to a permanent location, but are committed
+/// to the replica system, enabling asynchronous replication" (`Wozniak06` §II-A).
+fn taken_in_place(
+    plan: &Plan,
+    host: &str,
+    outputs: &Path,
+    outside: &dyn Outside,
+) -> Result<Option<(String, Vec<CarriedFile>)>> {
+    let here = plan.targets.iter().filter(|(_, (_, hosts))| hosts.contains(host));
+    for (name, (site, _)) in here {
+        let Some(join) = &site.join else { continue };
+        match eyas_site::Stores.reach(name, join).and_then(|store| take_in(&*store, outputs)) {
+            Ok(files) => {
+                let carried = |File { path, size_bytes, digest, is_executable }| CarriedFile {
+                    path,
+                    size_bytes,
+                    digest,
+                    is_executable,
+                    sites: vec![name.clone()],
+                };
+                return Ok(Some((name.clone(), files.into_iter().map(carried).collect())));
+            }
+            // It may be full, and what is there travels as it would without it.
+            Err(error @ (eyas_catalog::Error::Unreached { .. } | eyas_catalog::Error::Failed(_))) => {
+                outside.say(&format!(
+                    "the outputs are brought back, as the site `{name}` did not take them: {error}"
+                ));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
 /// Copies the inputs to where the program finds them.
 fn stage(plan: &Plan, folder: &Path, report: &mut Report) -> Result<()> {
-    let mut fetcher = Fetcher::new(&eyas_site::Stores, &plan.sites);
+    let fetcher = Fetcher::new(&eyas_site::Stores, &plan.sites);
     for input in &plan.inputs {
         let mut fetched =
             Fetched { text: input.text.clone(), sites: BTreeSet::new(), near_bytes: 0, far_bytes: 0 };
@@ -92,9 +132,10 @@ fn stage(plan: &Plan, folder: &Path, report: &mut Report) -> Result<()> {
         for file in &input.files {
             let target = target_of(input, file, &top);
             make_folder(parent_of(&target))?;
-            let order = order_of(plan, file, &report.host);
+            // Where everything was settled for a host, that one is meant.
+            let preferred = plan.settled_for.as_deref().unwrap_or(&report.host);
             let mut damaged: Vec<(String, Digest)> = vec![];
-            let site = fetcher.get(file, &order, &target, &mut |site| {
+            let site = fetcher.get(file, &|site| is_on(plan, site, preferred), &target, &mut |site| {
                 damaged.push((site.to_owned(), file.digest));
             });
             report.damaged.extend(damaged);
@@ -119,14 +160,6 @@ fn target_of(input: &PlannedInput, file: &CarriedFile, top: &Path) -> PathBuf {
 
 fn parent_of(path: &Path) -> &Path {
     path.parent().expect("it lies in the folder of the program")
-}
-
-/// The sites of a file, those on the preferred host first: the host of the job, or the one for which everything was settled.
-fn order_of<'p>(plan: &Plan, file: &'p CarriedFile, host: &str) -> Vec<&'p str> {
-    let preferred = plan.settled_for.as_deref().unwrap_or(host);
-    let mut order: Vec<&str> = file.sites.iter().map(String::as_str).collect();
-    order.sort_by_key(|site| !is_on(plan, site, preferred));
-    order
 }
 
 fn is_on(plan: &Plan, site: &str, host: &str) -> bool {

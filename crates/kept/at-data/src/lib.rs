@@ -66,12 +66,22 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Begins to read a version; copies on this machine come first.
-    pub fn reader(&self, key: &Key) -> Result<SetReader<'_>> {
+    /// Begins to read a version, at one `site` only or at any: then copies on this machine come first.
+    pub fn reader(&self, key: &Key, site: Option<&str>) -> Result<SetReader<'_>> {
         let own = own_host();
         let reader = self.catalog.reader(&self.caller, key, self.now_ms)?;
-        Ok(reader.near_first(&|host| own.is(host))?)
+        let reader = reader.near_first(&|host| own.is(host))?;
+        match site {
+            Some(site) => Ok(reader.only_at(site)?),
+            None => Ok(reader),
+        }
     }
+}
+
+/// The site that gets files of this machine where nobody names one: a site on this machine comes first.
+pub fn target(catalog: &Catalog) -> eyas_catalog::Result<String> {
+    let own = own_host();
+    catalog.target(&|site| site.host().is_none_or(|host| own.is(host)))
 }
 
 /// This machine, as stores may call it.
@@ -151,7 +161,7 @@ impl Request {
             (_, true) => None,
             (None, false) if self.mode == Mode::Remote => None,
             (Some(site), false) => Some(site.clone()),
-            (None, false) => Some(catalog.roomiest()?),
+            (None, false) => Some(target(catalog)?),
         };
         // What cannot be written in the end is refused before the program runs.
         if let Some(site) = &site {
@@ -182,7 +192,7 @@ impl Request {
         let Some(site) = site else { return Ok(None) };
         on_signal.unless_ending(gather(&self.outputs, &work, &self.command[0]))?;
         let made = Origin { command: &self.command, from: &from, site };
-        on_signal.unless_ending(keep(&opened.catalog, &opened.caller, self, &work, made))
+        on_signal.unless_ending(keep(&opened.catalog, &opened.caller, self, &work, made, None))
     }
 }
 

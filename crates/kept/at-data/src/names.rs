@@ -5,10 +5,12 @@ use eyas_text::shown;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `HCl=/reagents@2/hcl`
+/// `HCl=/reagents@2/hcl`, or `HCl=/@attic/reagents@2/hcl` for the copy at a site
 #[derive(Clone)]
 pub struct Input {
     pub name: PathBuf,
+    /// The site whose copies are read. `None` means any.
+    pub site: Option<String>,
     pub key: Key,
     /// `None` means all files.
     pub path: Option<String>,
@@ -21,13 +23,18 @@ impl FromStr for Input {
         let (name, place) = text.split_once('=').ok_or("write NAME=/KEY/PATH")?;
         let place =
             place.strip_prefix('/').ok_or("a data set is named with a slash before it: NAME=/KEY/PATH")?;
+        let (site, place) = match place.strip_prefix('@').map(|place| place.split_once('/')) {
+            Some(Some((site, place))) => (Some(site.to_owned()), place),
+            Some(None) => return Err("behind a site stands a data set: NAME=/@SITE/KEY/PATH".into()),
+            None => (None, place),
+        };
         let (key, path) = match place.split_once('/') {
             Some((key, "")) => (key, None),
             Some((key, path)) => (key, Some(path.to_owned())),
             None => (place, None),
         };
         let key = key.parse::<Key>().map_err(|error| error.to_string())?;
-        Ok(Input { name: relative(name)?, key, path })
+        Ok(Input { name: relative(name)?, site, key, path })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::work::WorkFolder;
 use crate::{MadeSet, Output, Request, label_or_new, now_ms};
-use eyas_catalog::{Caller, Catalog, Put};
+use eyas_catalog::{Caller, Catalog, File, Put, put_in_place};
 use eyas_text::{reason, shown, shown_path};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -64,18 +64,21 @@ pub struct Origin<'a> {
     pub site: String,
 }
 
-/// Puts the outputs into the catalog as one version.
+/// Puts the outputs into the catalog as one version. in_place : the files that the site has taken by itself.
 pub fn keep(
     catalog: &Catalog,
     caller: &Caller,
     request: &Request,
     work: &WorkFolder,
     made: Origin<'_>,
+    in_place: Option<&[File]>,
 ) -> Result<Option<MadeSet>> {
     let holding = catalog.holding(&made.site)?;
     let label = label_or_new(request.label.as_deref())?;
     let sources = [work.outputs.clone()];
-    catalog.make_room_for(&*holding, &sources, now_ms())?;
+    if in_place.is_none() {
+        catalog.make_room_for(&*holding, &sources, now_ms())?;
+    }
     let what = Put {
         sources: &sources,
         is_made: true,
@@ -84,7 +87,11 @@ pub fn keep(
         tags: &request.tags,
         now_ms: now_ms(),
     };
-    let done = eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}).map_err(|error| {
+    let put = match in_place {
+        Some(files) => put_in_place(catalog, &*holding, caller, &what, files),
+        None => eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}),
+    };
+    let done = put.map_err(|error| {
         // A path is said as it would be in the data set. The program has run, so its input was right.
         let below = format!("{}/", work.outputs.display());
         let reason = error.to_string().replace(&below, "");

@@ -29,6 +29,8 @@ pub struct Plan {
     pub hosts_of: BTreeMap<String, BTreeSet<String>>,
     /// The host that was chosen when the job was submitted, where names are not resolved again on arrival.
     pub settled_for: Option<String>,
+    /// Stores that may take the outputs, with the names that the scheduler has for the hosts from which each may take them.
+    pub targets: BTreeMap<String, (CarriedSite, BTreeSet<String>)>,
 }
 
 impl Plan {
@@ -66,6 +68,8 @@ pub struct Report {
     pub host: String,
     /// Where each input came from.
     pub fetched: Vec<Fetched>,
+    /// The store that has taken the outputs, and the files; `None`: the outputs are where the plan says.
+    pub kept: Option<(String, Vec<CarriedFile>)>,
     /// Copies that turned out to be damaged.
     pub damaged: Vec<(String, Digest)>,
     /// Why no data set can be made, with the exit status of the command that waits.

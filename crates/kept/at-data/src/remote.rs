@@ -12,9 +12,10 @@ use crate::program::OnSignal;
 use crate::submitted::{Ran as Ended, planned};
 use crate::work::WorkFolder;
 use crate::{MadeSet, Opened, Outside, Request};
-use eyas_catalog::{CarriedFile, CarriedSite, Right};
+use eyas_catalog::{CarriedFile, CarriedSite, Right, any_turn};
 use eyas_keeping::nearness::{Host, Ranked, rank};
-use eyas_site::Remote;
+use eyas_keeping::sources::Load;
+use eyas_site::{Remote, RunAtSite};
 use eyas_text::shown;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -52,6 +53,7 @@ pub fn remote(
         hosts_of: sites.keys().map(|site| (site.clone(), BTreeSet::from([site.clone()]))).collect(),
         sites,
         settled_for: None,
+        targets: BTreeMap::new(),
     };
     let text = serde_json::to_vec(&plan).expect("a plan is plain");
     let mut ran = None;
@@ -60,14 +62,17 @@ pub fn remote(
             // Whoever reads no more of it wants the data set all the same.
             let _ = outside.printed(to, piece);
         };
-        let report = store.run(text.clone(), &work.outputs, printed).map_err(Error::from);
+        // What stays at the site does not travel.
+        let is_elsewhere = site.as_ref().is_some_and(|site| *site != at);
+        let outputs = (is_elsewhere || request.outputs.is_empty()).then_some(&*work.outputs);
+        let ended = store.run(text.clone(), outputs, printed).map_err(Error::from);
         // Others may have taken the last place since it was asked for.
-        if let Some(report) = on_signal.unless_ending(report)? {
-            ran = Some((at, report));
+        if let Some(ended) = on_signal.unless_ending(ended)? {
+            ran = Some((at, ended));
             break;
         }
     }
-    let Some((at, report)) = ran else {
+    let Some((at, RunAtSite { report, kept })) = ran else {
         return Err(Error::input(
             "all sites that hold inputs run as many programs as they may: try again later",
         ));
@@ -76,7 +81,8 @@ pub fn remote(
         Error::new(ErrorKind::Other, format!("the report of the site `{at}` cannot be read: {error}"))
     })?;
     let site = site.or_else(|| (!request.outputs.is_empty()).then(|| at.clone()));
-    let ended = Ended { who: "the program".into(), command: &plan.command, site, outside };
+    let in_place = (!kept.is_empty()).then_some((at, kept));
+    let ended = Ended { who: "the program".into(), command: &plan.command, site, in_place, outside };
     on_signal.unless_ending(ended.take(request, opened, &work, report))
 }
 
@@ -111,7 +117,9 @@ fn choose(
     let asked: Vec<(&String, eyas_catalog::Result<_>)> = std::thread::scope(|scope| {
         let ask = |site: &CarriedSite| {
             let join = site.join.clone().unwrap_or_default();
-            scope.spawn(move || Remote::connect(&join).and_then(|store| Ok((store.programs()?, store))))
+            scope.spawn(move || {
+                Remote::connect(&join).and_then(|store| Ok((store.load_and_programs()?, store)))
+            })
         };
         let asking: Vec<_> = sites.iter().map(|(name, site)| (name, ask(site))).collect();
         asking.into_iter().map(|(name, asked)| (name, asked.join().expect("it does not panic"))).collect()
@@ -120,9 +128,9 @@ fn choose(
     let mut why_not = vec![];
     let mut hosts = vec![];
     for (name, asked) in asked {
-        let (n_busy, n_max, store) = match asked {
-            Ok((Some((n_busy, n_max)), store)) => (n_busy, n_max, store),
-            Ok((None, _)) => {
+        let (load, n_max, store) = match asked {
+            Ok(((load, Some(n_max)), store)) => (load, n_max, store),
+            Ok(((_, None), _)) => {
                 why_not.push(format!("{} runs no programs", shown(name)));
                 continue;
             }
@@ -131,15 +139,22 @@ fn choose(
                 continue;
             }
         };
+        let Load { n_programs: n_busy, n_transfers } = load;
         if n_busy >= n_max {
             why_not.push(format!("{} runs as many as it may, {n_busy}", shown(name)));
         }
         let held = files.iter().filter(|file| file.sites.contains(name));
         let held_bytes = held.map(|file| file.size_bytes).sum();
-        hosts.push(Host { name: name.clone(), held_bytes, takes_programs: n_busy < n_max, n_busy });
+        hosts.push(Host {
+            name: name.clone(),
+            held_bytes,
+            takes_programs: n_busy < n_max,
+            n_busy,
+            n_transfers,
+        });
         stores.insert(name.clone(), store);
     }
-    let order: Vec<Ranked> = rank(hosts, files.iter().map(|file| file.size_bytes).sum());
+    let order: Vec<Ranked> = rank(hosts, files.iter().map(|file| file.size_bytes).sum(), any_turn());
     if let Some(outside) = explain {
         order.iter().for_each(|ranked| outside.say(&format!("site {}: {ranked}", ranked.host.name)));
         why_not.iter().for_each(|why| outside.say(why));

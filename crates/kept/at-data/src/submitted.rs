@@ -14,8 +14,9 @@ use crate::program::OnSignal;
 use crate::work::WorkFolder;
 use crate::{MadeSet, Mode, Opened, Outside, Request, now_ms};
 use eyas_batch::{BatchNode, BatchSystem, Job, Kind, State, Target, host_name, nodes_on};
-use eyas_catalog::{CarriedFile, CarriedSite, host_of};
+use eyas_catalog::{CarriedFile, CarriedSite, File, SiteState, any_turn, host_of};
 use eyas_keeping::nearness::{Host, Ranked, rank};
+use eyas_keeping::sources::Load;
 use eyas_site::Ran as Stream;
 use eyas_text::{line_of, plural, reason, shown, shown_path, size};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,8 +45,10 @@ pub fn submitted(
     let nodes = scheduler.nodes()?;
     let hosts_of: BTreeMap<String, BTreeSet<String>> =
         sites.iter().map(|(name, site)| (name.clone(), hosts_of(site, &nodes))).collect();
-    let answering: BTreeSet<&str> =
-        sites.keys().map(String::as_str).filter(|site| opened.catalog.holding(site).is_ok()).collect();
+    let answering: BTreeMap<&str, Load> = sites
+        .keys()
+        .filter_map(|site| Some((&**site, opened.catalog.holding(site).ok()?.load().ok()?)))
+        .collect();
     let order = ranking(&inputs, &nodes, &hosts_of, &answering);
     if request.explain {
         for ranked in &order {
@@ -77,6 +80,7 @@ pub fn submitted(
         sites,
         hosts_of,
         settled_for: aim.settled_for.clone(),
+        targets: targets(request, opened, &nodes)?,
     };
     let plan_path = work.top.path.join("plan.json");
     on_signal.unless_ending(plan::write(&plan_path, &plan))?;
@@ -98,7 +102,16 @@ pub fn submitted(
     *job.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let report = report?;
     bring_back(&work.top.path, outside)?;
-    let ran = Ran { who: format!("job {id}"), command: &plan.command, site, outside };
+    let file = |CarriedFile { path, size_bytes, digest, is_executable, .. }| File {
+        path,
+        size_bytes,
+        digest,
+        is_executable,
+    };
+    let in_place =
+        report.kept.clone().map(|(at, files)| (at, files.into_iter().map(file).collect::<Vec<File>>()));
+    let site = in_place.as_ref().map(|(at, _)| at.clone()).or(site);
+    let ran = Ran { who: format!("job {id}"), command: &plan.command, site, in_place, outside };
     on_signal.unless_ending(ran.take(request, opened, &work, report))
 }
 
@@ -108,6 +121,8 @@ pub struct Ran<'a> {
     pub who: String,
     pub command: &'a [String],
     pub site: Option<String>,
+    /// The site that has taken the outputs by itself, and the files.
+    pub in_place: Option<(String, Vec<File>)>,
     pub outside: &'a dyn Outside,
 }
 
@@ -147,7 +162,8 @@ impl Ran<'_> {
         let Some(site) = self.site else { return Ok(None) };
         let from: Vec<String> = report.fetched.into_iter().map(|fetched| fetched.text).collect();
         let made = Origin { command: &request.command, from: &from, site };
-        keep(&opened.catalog, &opened.caller, request, work, made)
+        let in_place = self.in_place.map(|(_, files)| files);
+        keep(&opened.catalog, &opened.caller, request, work, made, in_place.as_deref())
     }
 }
 
@@ -167,11 +183,41 @@ pub fn planned(
                 return Err(Error::input(what));
             }
         }
+        if let Some(site) = &input.site {
+            opened.catalog.only_at(site, &key, &mut files)?;
+        }
         let path = input.path.as_ref().map(|path| format!("/{path}")).unwrap_or_default();
         let text = format!("/{key}{path} as {}", input.name.display());
         inputs.push(PlannedInput { name: input.name.clone(), text, is_file: input.path.is_some(), files });
     }
     Ok(inputs)
+}
+
+/// Stores that may take the outputs where the job runs, with the nodes on whose host each is; none where there are no outputs. The
+/// one that the user names takes them from any host.
+fn targets(
+    request: &Request,
+    opened: &Opened,
+    nodes: &[BatchNode],
+) -> Result<BTreeMap<String, (CarriedSite, BTreeSet<String>)>> {
+    let mut found = BTreeMap::new();
+    if request.outputs.is_empty() {
+        return Ok(found);
+    }
+    for site in opened.catalog.sites()? {
+        let is_meant = request.site.as_ref().is_none_or(|named| *named == site.name);
+        if site.state == SiteState::Up && site.is_store && is_meant {
+            let carried = opened.catalog.carried_site(&site.name)?;
+            let hosts = match request.site {
+                Some(_) => nodes.iter().map(|node| node.name.clone()).collect(),
+                None => hosts_of(&carried, nodes),
+            };
+            if !hosts.is_empty() {
+                found.insert(site.name, (carried, hosts));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The nodes on whose host a site is. A folder is on this machine; a store is where its address says.
@@ -187,21 +233,23 @@ fn ranking(
     inputs: &[PlannedInput],
     nodes: &[BatchNode],
     hosts_of: &BTreeMap<String, BTreeSet<String>>,
-    answering: &BTreeSet<&str>,
+    answering: &BTreeMap<&str, Load>,
 ) -> Vec<Ranked> {
     let files: Vec<&CarriedFile> = inputs.iter().flat_map(|input| &input.files).collect();
     let hosts = nodes.iter().map(|node| {
         let is_here =
-            |site: &String| answering.contains(site.as_str()) && hosts_of[site].contains(&node.name);
+            |site: &String| answering.contains_key(site.as_str()) && hosts_of[site].contains(&node.name);
+        let loads = answering.iter().filter(|(site, _)| hosts_of[**site].contains(&node.name));
         let held = files.iter().filter(|file| file.sites.iter().any(is_here));
         Host {
             name: node.name.clone(),
             held_bytes: held.map(|file| file.size_bytes).sum(),
             takes_programs: node.takes_jobs,
             n_busy: node.n_busy,
+            n_transfers: loads.map(|(_, load)| load.n_transfers).sum(),
         }
     });
-    rank(hosts.collect(), files.iter().map(|file| file.size_bytes).sum())
+    rank(hosts.collect(), files.iter().map(|file| file.size_bytes).sum(), any_turn())
 }
 
 /// The hosts that a job is aimed at.

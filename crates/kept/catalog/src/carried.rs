@@ -5,11 +5,13 @@
 //! `Wozniak06` §III-C.4.
 
 use crate::access::{Caller, Right};
+use crate::asking::{Sites, any_turn};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::holding::{self, CopyEnd, Holding, Reach};
 use crate::key::Key;
+use crate::reading::no_copy;
 use eyas_data::Digest;
 use eyas_text::shown;
 use std::collections::{BTreeMap, HashMap};
@@ -51,8 +53,7 @@ impl Catalog {
         let holders = self.holders(caller, key)?;
         for site in holders.values().flatten() {
             if !sites.contains_key(site) {
-                let place = self.address(site)?;
-                sites.insert(site.clone(), CarriedSite { address: place.address, join: place.join });
+                sites.insert(site.clone(), self.carried_site(site)?);
             }
         }
         let files = self.files(caller, key)?.into_iter().map(|file| CarriedFile {
@@ -64,63 +65,79 @@ impl Catalog {
         });
         Ok(files.collect())
     }
+
+    /// How a job reaches a site.
+    ///
+    /// # Errors
+    /// There is no such site.
+    pub fn carried_site(&self, site: &str) -> Result<CarriedSite> {
+        self.address(site).map(|place| CarriedSite { address: place.address, join: place.join })
+    }
+
+    /// Leaves of the copies of these files of a version those at one site.
+    ///
+    /// # Errors
+    /// There is no such site, or it has no good copy of one of them.
+    pub fn only_at(&self, site: &str, key: &Key, files: &mut [CarriedFile]) -> Result<()> {
+        self.require_site(site)?;
+        files.iter_mut().try_for_each(|file| {
+            file.sites.retain(|of| of == site);
+            if file.sites.is_empty() { Err(no_copy(Some(site), key, &file.path)) } else { Ok(()) }
+        })
+    }
 }
 
 /// Copies carried files to this machine, and reaches each site once.
 pub struct Fetcher<'a> {
-    reach: &'a dyn Reach,
-    sites: &'a BTreeMap<String, CarriedSite>,
-    reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, Error>>,
+    sites: Sites<'a>,
 }
 
 impl<'a> Fetcher<'a> {
     pub fn new(reach: &'a dyn Reach, sites: &'a BTreeMap<String, CarriedSite>) -> Fetcher<'a> {
-        Fetcher { reach, sites, reached: BTreeMap::new() }
+        let sites = Sites::new(sites.keys(), any_turn(), move |name| match &sites[name] {
+            CarriedSite { join: Some(join), .. } => reach.reach(name, join),
+            CarriedSite { address, join: None } => {
+                Folder::open(Path::new(address)).map(|folder| Box::new(folder) as Box<dyn Holding>)
+            }
+        });
+        Fetcher { sites }
     }
 
-    /// Copies a file to `target`, which appears whole or not at all, from the first site in the list that gives its bytes. Returns
-    /// that site. Each byte is verified. `damaged` is called with the sites whose copy turned out to be damaged.
+    /// Copies a file to `target`, which appears whole or not at all, from the first site that gives its bytes; those that `is_near`
+    /// knows are asked before others. Returns that site. Each byte is verified. `damaged` is called with the sites whose copy turned
+    /// out to be damaged.
     ///
     /// # Errors
     /// No site gives the file, for the reason that the last one had; `target` cannot be written.
-    pub fn get<'s>(
-        &mut self,
-        file: &CarriedFile,
-        order: &[&'s str],
+    pub fn get<'f>(
+        &self,
+        file: &'f CarriedFile,
+        is_near: &dyn Fn(&str) -> bool,
         target: &Path,
         damaged: &mut dyn FnMut(&str),
-    ) -> Result<&'s str> {
+    ) -> Result<&'f str> {
         let mut last = None;
-        for &name in order {
-            match self.reached(name) {
+        for name in self.sites.order(&file.sites, is_near) {
+            let from = match self.sites.get(name) {
+                Ok(from) => from,
                 Err(error) => {
-                    last = Some(Error::Unreached { site: name.to_owned(), reason: error.reason() });
+                    last = Some(error);
+                    continue;
                 }
-                Ok(from) => match holding::get(from, file.digest, target, file.is_executable)? {
-                    CopyEnd::Whole => {
-                        from.note_reads(&HashMap::from([(file.digest, file.size_bytes)]));
-                        return Ok(name);
-                    }
-                    CopyEnd::Away(error) => last = Some(error),
-                    CopyEnd::Damaged(error) => {
-                        damaged(name);
-                        last = Some(error);
-                    }
-                },
+            };
+            match holding::get(from, file.digest, target, file.is_executable)? {
+                CopyEnd::Whole => {
+                    from.note_reads(&HashMap::from([(file.digest, file.size_bytes)]));
+                    return Ok(name);
+                }
+                CopyEnd::Away(error) => last = Some(error),
+                CopyEnd::Damaged(error) => {
+                    damaged(name);
+                    last = Some(error);
+                }
             }
         }
         let none = || Error::NotFound(format!("no site has a good copy of {}", shown(&file.path)));
         Err(last.unwrap_or_else(none))
-    }
-
-    fn reached(&mut self, name: &str) -> std::result::Result<&dyn Holding, &Error> {
-        let reached = self.reached.entry(name.to_owned()).or_insert_with(|| match self.sites.get(name) {
-            None => Err(Error::NotFound(format!("nothing says where the site `{name}` is"))),
-            Some(CarriedSite { join: Some(join), .. }) => self.reach.reach(name, join),
-            Some(CarriedSite { address, join: None }) => {
-                Folder::open(Path::new(address)).map(|folder| Box::new(folder) as Box<dyn Holding>)
-            }
-        });
-        reached.as_deref()
     }
 }

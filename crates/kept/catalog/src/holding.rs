@@ -6,6 +6,7 @@ use crate::key::Key;
 use crate::sealed::Sealed;
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, values_beside};
 use eyas_folder::holes::Appending;
+use eyas_keeping::sources::Load;
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
@@ -61,6 +62,14 @@ pub trait Holding: Send + Sync {
     ) -> Result<bool> {
         let _ = (from, digests, found);
         Ok(false)
+    }
+
+    /// What the site is busy with now. Of a folder of this machine nobody keeps count.
+    ///
+    /// # Errors
+    /// The site does not answer.
+    fn load(&self) -> Result<Load> {
+        Ok(Load::default())
     }
 
     /// Notes bytes that a reader has taken of objects. Where the site counts them by itself, nothing is done.

@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::own_host::OwnHost;
 use crate::parts::{Access, Known};
 use crate::put::{commit, end};
-use crate::reading::{Holder, Readable, turn_of};
+use crate::reading::{Holder, Readable};
 use crate::sealed::File;
 use crate::sets::check_path;
 use crate::sites::ReplicaState;
@@ -97,10 +97,7 @@ impl DataHome {
                 )));
             }
             let mut readable = catalog.readable(caller, &place.key.parse()?, &place.path)?;
-            readable.holders.sort_by_key(|holder| {
-                let is_near = self.is_near(holder);
-                (!is_near, if is_near { 0 } else { turn_of(&holder.name) })
-            });
+            known.put_in_order(&mut readable.holders, &|holder| self.is_near(holder), (self.now_ms)());
             Ok((known.clone(), readable))
         })
     }

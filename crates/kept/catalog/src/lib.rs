@@ -19,6 +19,7 @@
 
 mod access;
 mod adopt;
+mod asking;
 mod carried;
 mod catalog;
 mod compared;
@@ -55,6 +56,7 @@ mod written;
 
 pub use access::{Caller, Right, Rights, Subject};
 pub use adopt::Rebuilt;
+pub use asking::any_turn;
 pub use carried::{CarriedFile, CarriedSite, Fetcher};
 pub use catalog::Catalog;
 pub use compared::{Began, Compared};
@@ -69,12 +71,12 @@ pub use keeping::{Audit, Repair, Rests, ShortFile, reason_of};
 pub use key::{Key, NEW, check_label, label_of};
 pub use own_host::OwnHost;
 pub use parts::{Access, Known, PartReader};
-pub use put::{Done, Put, put};
+pub use put::{Done, Put, put, put_in_place, take_in};
 pub use quotas::{Quotas, Usage};
-pub use reading::{Got, SetReader, host_of};
+pub use reading::{Got, SetReader};
 pub use sealed::{File, Sealed};
 pub use sets::{DataSet, Draft, Entry, FoundSet, Version, is_plain_path};
-pub use sites::{NewSite, Replica, ReplicaState, Site, SiteState, Whereabouts};
+pub use sites::{NewSite, Replica, ReplicaState, Site, SiteState, Whereabouts, host_of};
 pub use spare::{SpareSet, Spared};
 pub use standing::{Act, ShortSet, SiteStanding, Standing};
 pub use tags::{Kind, Tag, date_text};

@@ -13,7 +13,8 @@ const BESIDE: [&str; 6] = ["", "-wal", "-shm", "-journal", "-reserve", "-last"];
 /// A larger file has no keys of eyas in it.
 const KEYS_BYTES_MAX: u64 = 64 << 10;
 
-/// How what belongs to eyas is known.
+/// How what belongs to eyas is known. By default no catalog is.
+#[derive(Default)]
 pub(crate) struct Own {
     /// The files of the embedded database, as far as they are there.
     database: Vec<PathBuf>,

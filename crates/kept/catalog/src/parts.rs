@@ -5,21 +5,25 @@
 //! site is asked. Nothing that a site says is trusted.
 
 use crate::access::Caller;
+use crate::asking::{Loads, any_turn};
 use crate::catalog::Catalog;
 use crate::compared::{Began, Compared};
 use crate::error::{Error, Result};
 use crate::holding::Holding;
 use crate::key::Key;
-use crate::reading::{Holder, Readable, turn_of};
+use crate::reading::{Holder, Readable, no_copy};
 use crate::sealed::File;
 use crate::sites::Site;
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, n_groups};
 use eyas_keeping::detours::Detours;
+use eyas_keeping::sources::Load;
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A catalog that was opened for somebody.
@@ -31,19 +35,24 @@ pub struct Access {
 /// A catalog that was opened, and the sites that were reached.
 pub struct Known {
     pub access: Access,
-    sites: Mutex<HashMap<String, Arc<dyn Holding>>>,
+    sites: Mutex<HashMap<String, Arc<Mutex<Option<Arc<dyn Holding>>>>>>,
+    loads: Loads,
     /// The site that gets what is written, and when it was chosen.
     target: Mutex<Option<(String, i64)>>,
     /// Sites that could not be reached: they are asked after all others.
     silent: Mutex<Detours<String>>,
 }
 
+/// How long sites may take to say what they are busy with.
+const LOAD_WAIT_MAX: Duration = Duration::from_millis(300);
+
 /// For how long the site that was chosen last gets what is written, in milliseconds.
 const CHOSEN_FOR_MS: i64 = 10_000;
 
 impl Known {
     pub fn new(access: Access) -> Known {
-        Known { access, sites: Mutex::default(), target: Mutex::default(), silent: Mutex::default() }
+        let (sites, loads) = (Mutex::default(), Loads::new(any_turn()));
+        Known { access, sites, loads, target: Mutex::default(), silent: Mutex::default() }
     }
 
     fn silent(&self) -> MutexGuard<'_, Detours<String>> {
@@ -52,13 +61,58 @@ impl Known {
 
     /// A site, which stays reached.
     pub(crate) fn reach(&self, site: &str) -> Result<Arc<dyn Holding>> {
-        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = sites.get(site) {
-            return Ok(known.clone());
+        let known = {
+            let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+            sites.entry(site.into()).or_default().clone()
+        };
+        // Whoever wants another site does not wait for this one.
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reached) = &*known {
+            return Ok(reached.clone());
         }
         let reached: Arc<dyn Holding> = self.access.catalog.holding(site)?.into();
-        sites.insert(site.into(), reached.clone());
-        Ok(reached)
+        Ok(known.insert(reached).clone())
+    }
+
+    /// What a site is busy with. One that could not be reached a short time ago is not asked.
+    fn load(&self, site: &str, now_ms: i64) -> Option<Load> {
+        if self.silent().has(&site.to_owned(), now_ms) {
+            return None;
+        }
+        let load = self.reach(site).and_then(|reached| reached.load());
+        if let Err(Error::Unreached { .. }) = &load {
+            self.silent().failed(site.to_owned(), now_ms);
+        }
+        load.ok()
+    }
+
+    /// Puts the sites with a copy into the order in which they are asked. A site that takes long to say what it is busy with is not
+    /// waited for.
+    pub(crate) fn put_in_order(
+        self: &Arc<Known>,
+        holders: &mut Vec<Holder>,
+        is_near: &dyn Fn(&Holder) -> bool,
+        now_ms: i64,
+    ) {
+        let of: Vec<(&str, bool)> = holders.iter().map(|holder| (&*holder.name, is_near(holder))).collect();
+        let order = self.loads.order(&of, &|unheard| {
+            let (said, heard) = channel();
+            for site in unheard {
+                // Until it answers, nobody else asks it for a while.
+                self.loads.note(site, None);
+                let (known, site, said) = (self.clone(), (*site).to_owned(), said.clone());
+                thread::spawn(move || {
+                    known.loads.note(&site, known.load(&site, now_ms));
+                    // Nobody may wait for it any more.
+                    _ = said.send(());
+                });
+            }
+            drop(said);
+            let asked = Instant::now();
+            while heard.recv_timeout(LOAD_WAIT_MAX.saturating_sub(asked.elapsed())).is_ok() {}
+        });
+        let mut unordered: Vec<Option<Holder>> = std::mem::take(holders).into_iter().map(Some).collect();
+        holders.extend(order.into_iter().filter_map(|n| unordered[n].take()));
     }
 
     /// The site that gets what is written, those that are `near` first. It is chosen anew every ten seconds.
@@ -73,8 +127,9 @@ impl Known {
         {
             return Ok((site.clone(), self.reach(site)?));
         }
-        let found =
-            self.access.catalog.first_reached(near, &|site| Ok((site.to_owned(), self.reach(site)?)))?;
+        let load = |site: &str| self.load(site, now_ms);
+        let reach = |site: &str| Ok((site.to_owned(), self.reach(site)?));
+        let found = self.access.catalog.first_reached(near, &load, &reach)?;
         *target = Some((found.0.clone(), now_ms));
         Ok(found)
     }
@@ -84,22 +139,27 @@ impl Known {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// A file for reading in parts. Copies on this machine come first: folders, and what `is_near` says of the host of a store.
+    /// A file for reading in parts, at one `site` only or at any. Copies on this machine come first: folders, and what `is_near` says of
+    /// the host of a store.
     ///
     /// # Errors
-    /// The caller has not got the right to read it, or there is none.
+    /// The caller has not got the right to read it, or there is none; the site has no good copy of it.
     pub fn parts(
         self: &Arc<Known>,
         key: &Key,
         path: &str,
+        site: Option<&str>,
         is_near: &dyn Fn(&str) -> bool,
         now_ms: fn() -> i64,
     ) -> Result<PartReader> {
         let mut readable = self.access.catalog.readable(&self.access.caller, key, path)?;
-        readable.holders.sort_by_key(|holder| {
-            let is_far = holder.host().is_some_and(|host| !is_near(host));
-            (is_far, if is_far { turn_of(&holder.name) } else { 0 })
-        });
+        if let Some(site) = site {
+            readable.holders.retain(|holder| holder.name == site);
+            if readable.holders.is_empty() {
+                return Err(no_copy(Some(site), key, path));
+            }
+        }
+        self.put_in_order(&mut readable.holders, &|holder| holder.host().is_none_or(is_near), now_ms());
         let (key, groups) = (key.clone(), Mutex::new(None));
         let (read, whole_at, near) = (Mutex::default(), Mutex::default(), Mutex::default());
         Ok(PartReader { known: self.clone(), key, readable, groups, now_ms, read, whole_at, near })

@@ -1,10 +1,11 @@
 //! From files on this machine to a committed version: walked, hashed while they are copied into a site, sealed.
 
 use crate::access::Caller;
+use crate::asking::{any_turn, ask_all};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
-use crate::holding::{Holding, Remembering};
+use crate::holding::{Condition, Holding, Remembering};
 use crate::key::Key;
 use crate::own::Own;
 use crate::reached::room_of;
@@ -14,8 +15,8 @@ use crate::sites::{ReplicaState, Site, SiteState};
 use crate::tags::Tag;
 use eyas_data::Digest;
 use eyas_folder::{LeftOut, files_below};
+use eyas_keeping::sources::{Load, Target, order_targets};
 use eyas_text::shown_path;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -93,21 +94,87 @@ pub fn put(
     Ok(Done { left_out, odd, ..end(catalog, site, caller, draft, done)? })
 }
 
+/// Copies what a program has made below a folder into a site, without a catalog; [`put_in_place`] makes a data set of it. Nothing is
+/// kept where an error ends it.
+///
+/// # Errors
+/// There is no file, or something that is none; a file cannot be read; the site cannot be written.
+pub fn take_in(site: &dyn Holding, folder: &Path) -> Result<Vec<File>> {
+    let sources = [folder.to_owned()];
+    let Walked { sources, left_out, odd } = walk(&sources, true, &Own::default())?;
+    if !left_out.is_empty() || sources.is_empty() {
+        return Err(nothing(&left_out, &odd));
+    }
+    let mut batch = site.batch()?;
+    let files: Result<Vec<File>> = sources
+        .iter()
+        .map(|source| {
+            let from = source.open()?.map_err(|error| cannot_put(source, &error))?;
+            read(source, from, site.name(), &mut |from| batch.add(from))
+        })
+        .collect();
+    let files = files?;
+    batch.keep().map_err(|error| cannot_write(site.name(), &error))?;
+    Ok(files)
+}
+
+/// Commits files whose bytes a site has taken already ([`take_in`]) as a version. The site reads them through.
+///
+/// # Errors
+/// The caller may not write the data set, or it is more than its owner or the site may have; the site has not got a file. Then nothing is
+/// committed, and the next repair removes the files from the site.
+pub fn put_in_place(
+    catalog: &Catalog,
+    site: &dyn Holding,
+    caller: &Caller,
+    what: &Put<'_>,
+    files: &[File],
+) -> Result<Done> {
+    catalog.require_writable(caller, what.label)?;
+    let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
+    let put = || {
+        catalog.add(&draft, files)?;
+        let digests: Vec<Digest> = files.iter().map(|file| file.digest).collect();
+        catalog.expect_put(site.name(), &digests, what.now_ms)?;
+        catalog.require_room(caller, what.label, files)?;
+        let mut good = vec![];
+        site.verify_all(&digests, &mut |n, condition| {
+            if condition == Condition::Good {
+                good.push(digests[n]);
+            }
+        })?;
+        catalog.note_replicas(site.name(), &good, ReplicaState::Ready, what.now_ms)?;
+        commit(catalog, site, &draft, what.now_ms, &|| catalog.commit(caller, &draft, what.tags, what.now_ms))
+    };
+    let done = put();
+    end(catalog, site, caller, draft, done)
+}
+
+fn cannot_write(site: &str, error: &io::Error) -> Error {
+    Error::Failed(format!("cannot write into the site `{site}`: {error}; nothing was put"))
+}
+
 impl Catalog {
-    /// The site that is up, can be reached and has the most room; folders come before stores.
-    pub fn roomiest(&self) -> Result<String> {
-        self.first_reached(&|_| false, &|site| self.holding(site).map(|_| site.to_owned()))
+    /// The site that gets files where nobody names one, see [`eyas_keeping::sources::order_targets`]; `near` are the sites on this
+    /// machine.
+    ///
+    /// # Errors
+    /// There is no site that is up, or none can be reached.
+    pub fn target(&self, near: &dyn Fn(&Site) -> bool) -> Result<String> {
+        let load = |site: &str| self.holding(site).and_then(|holding| holding.load()).ok();
+        self.first_reached(near, &load, &|site| self.holding(site).map(|_| site.to_owned()))
     }
 
-    /// What `reach` makes of the first site that it can reach: those that are `near` come first, then folders, then those with
-    /// more room, by the catalog's limits and for folders by their disks. A site without room comes last. It looks at all
-    /// replicas, so it is nothing for each file.
+    /// What `reach` makes of the first site that it can reach, in the order of [`eyas_keeping::sources::order_targets`]. Room is
+    /// what the catalog's limits leave, and of folders their disks. `load` asks a site what it is busy with, where that counts. All
+    /// replicas are looked at, so this is nothing for each file.
     ///
     /// # Errors
     /// There is no site that is up, or none can be reached, for these reasons.
     pub(crate) fn first_reached<T>(
         &self,
         near: &dyn Fn(&Site) -> bool,
+        load: &(dyn Fn(&str) -> Option<Load> + Sync),
         reach: &dyn Fn(&str) -> Result<T>,
     ) -> Result<T> {
         let room = |site: &Site| {
@@ -123,13 +190,20 @@ impl Catalog {
         };
         let mut sites = self.sites()?;
         sites.retain(|site| site.state == SiteState::Up);
-        sites.sort_by_cached_key(|site| {
-            let room = room(site);
-            (room < SOME_ROOM, !near(site), site.is_store, Reverse(room), site.name.clone())
-        });
+        let target = |site| {
+            let room_bytes = room(site);
+            let (is_near, is_folder, has_room) = (near(site), !site.is_store, room_bytes >= SOME_ROOM);
+            Target { site: &site.name, is_near, is_folder, has_room, room_bytes, load: None }
+        };
+        let mut targets: Vec<Target<'_>> = sites.iter().map(target).collect();
+        if !targets.iter().any(|target| target.has_room && (target.is_near || target.is_folder)) {
+            let names: Vec<&str> = targets.iter().map(|target| target.site).collect();
+            let loads = if names.len() > 1 { ask_all(&names, load) } else { vec![] };
+            targets.iter_mut().zip(loads).for_each(|(target, load)| target.load = load);
+        }
         let mut reasons = vec![];
-        for site in sites {
-            match reach(&site.name) {
+        for n in order_targets(&targets, any_turn()) {
+            match reach(targets[n].site) {
                 Ok(reached) => return Ok(reached),
                 Err(error) => reasons.push(error),
             }
@@ -305,9 +379,7 @@ fn store(
         add(&files)?;
         let digests: Vec<_> = files.iter().map(|file| file.digest).collect();
         catalog.expect_put(site.name(), &digests, now_ms)?;
-        batch.keep().map_err(|error| {
-            Error::Failed(format!("cannot write into the site `{}`: {error}; nothing was put", site.name()))
-        })?;
+        batch.keep().map_err(|error| cannot_write(site.name(), &error))?;
         catalog.note_replicas(site.name(), &digests, ReplicaState::Ready, now_ms)?;
     }
     Ok(n_files)
@@ -352,11 +424,7 @@ fn read(
     let (digest, size_bytes) = match (added, reading.failure) {
         (Ok(added), _) => added,
         (Err(_), Some(failure)) => return Err(explain(failure)),
-        (Err(error), None) => {
-            return Err(Error::Failed(format!(
-                "cannot write into the site `{site}`: {error}; nothing was put"
-            )));
-        }
+        (Err(error), None) => return Err(cannot_write(site, &error)),
     };
     let after = fs::metadata(&source.path).map_err(explain)?;
     if stamp(&before) != stamp(&after) || size_bytes != before.len() {

@@ -1,6 +1,7 @@
 //! From a version to files on this machine: every byte is verified, and a copy that turns out to be damaged is noted.
 
 use crate::access::{Caller, Right, known, require};
+use crate::asking::Sites;
 use crate::catalog::Catalog;
 use crate::copying::beside;
 use crate::db::Db;
@@ -10,17 +11,15 @@ use crate::key::Key;
 use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
 use crate::sets::{Draft, path_of};
-use crate::sites::Site;
-use crate::sites::{Marked, OnTheirWay};
+use crate::sites::{Marked, OnTheirWay, Site, host_of};
 use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// A version that a caller reads.
 pub struct SetReader<'a> {
@@ -30,10 +29,11 @@ pub struct SetReader<'a> {
     files: Vec<File>,
     /// The sites with a good copy of each object.
     holders: HashMap<Digest, Vec<String>>,
-    /// These sites, or why one cannot be reached.
-    reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, Error>>,
+    sites: Sites<'a>,
     /// Those of them that are on this machine.
     near: BTreeSet<String>,
+    /// The site that the reader has chosen.
+    only: Option<String>,
     /// Bytes that each site gave of each object.
     read: Mutex<BTreeMap<String, HashMap<Digest, u64>>>,
 }
@@ -50,21 +50,6 @@ pub struct Got {
 pub(crate) struct Readable {
     pub(crate) file: File,
     pub(crate) holders: Vec<Holder>,
-}
-
-/// The host of a store's address: `host:port`, or `host through host:port` where a hub is between.
-pub fn host_of(address: &str) -> &str {
-    if let Some((host, _hub)) = address.split_once(" through ") {
-        return host;
-    }
-    address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
-}
-
-/// The place of a site among those on other machines, in the order in which this process asks them. Each process has an order of its
-/// own, so that readers spread over all copies.
-pub(crate) fn turn_of(site: &str) -> u64 {
-    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    SEED.hash_one(site)
 }
 
 /// A site with a copy.
@@ -121,6 +106,17 @@ fn only_file(db: &mut dyn Db, caller: &Caller, key: &Key, path: &str) -> Result<
             key.label
         ))),
     }
+}
+
+/// No site has a good copy of a file, or the one that was chosen has none.
+pub(crate) fn no_copy(site: Option<&str>, key: &Key, path: &str) -> Error {
+    let path = shown(path);
+    Error::NotFound(match site {
+        Some(site) => format!(
+            "the site `{site}` has no good copy of {path} of `{key}`: `eyas data where {key}` says which sites have one"
+        ),
+        None => format!("no site has a good copy of {path} of `{key}`"),
+    })
 }
 
 impl Catalog {
@@ -206,7 +202,7 @@ impl Catalog {
         let _ = self.judge(&holder.name, &[(copy, Condition::Bad)], OnTheirWay::Come, now_ms);
     }
 
-    /// Begins to read a version.
+    /// Begins to read a version. Of sites that are equally good, `now_ms` says with which the reader begins.
     ///
     /// # Errors
     /// The caller has not got the right to read it, or there is none.
@@ -214,20 +210,14 @@ impl Catalog {
         self.require(caller, key, Right::Read)?;
         let files = self.files(caller, key)?;
         let holders = self.holders(caller, key)?;
-        let mut reached = BTreeMap::new();
-        for site in holders.values().flatten() {
-            if !reached.contains_key(site) {
-                reached.insert(site.clone(), self.holding(site));
-            }
-        }
-        let (near, read) = (BTreeSet::new(), Mutex::default());
-        Ok(SetReader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near, read })
+        let sites = Sites::new(holders.values().flatten(), now_ms as u64, |site| self.holding(site));
+        let (near, only, read) = (BTreeSet::new(), None, Mutex::default());
+        Ok(SetReader { catalog: self, key: key.clone(), now_ms, files, holders, sites, near, only, read })
     }
 }
 
 impl SetReader<'_> {
-    /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows. The others are
-    /// asked in an order of this process's own.
+    /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows.
     ///
     /// # Errors
     /// The catalog cannot be read.
@@ -242,12 +232,17 @@ impl SetReader<'_> {
         let held: BTreeSet<&String> = self.holders.values().flatten().collect();
         let sites = sites.filter(|site| held.contains(&site.name));
         self.near = sites.filter(|site| site.host().is_none_or(is_near)).map(|site| site.name).collect();
-        for sites in self.holders.values_mut() {
-            sites.sort_by_key(|site| {
-                let is_near = self.near.contains(site);
-                (!is_near, if is_near { 0 } else { turn_of(site) })
-            });
-        }
+        Ok(self)
+    }
+
+    /// Has copies read at one site only.
+    ///
+    /// # Errors
+    /// There is no such site.
+    pub fn only_at(mut self, site: &str) -> Result<Self> {
+        self.catalog.require_site(site)?;
+        self.holders.values_mut().for_each(|sites| sites.retain(|of| of == site));
+        self.only = Some(site.to_owned());
         Ok(self)
     }
 
@@ -273,31 +268,30 @@ impl SetReader<'_> {
     /// Copies a file to `target`, which appears whole or not at all, from the first site that gives its bytes. Returns that site.
     pub fn get(&self, file: &File, target: &Path) -> Result<&str> {
         let mut last = None;
-        for site in self.holders.get(&file.digest).into_iter().flatten() {
-            let from = match &self.reached[site] {
+        let holders = self.holders.get(&file.digest).map_or(&[][..], |holders| holders);
+        for site in self.sites.order(holders, &|site| self.is_near(site)) {
+            let from = match self.sites.get(site) {
                 Ok(from) => from,
                 Err(error) => {
-                    last = Some(Error::Unreached { site: site.clone(), reason: error.reason() });
+                    last = Some(error);
                     continue;
                 }
             };
-            match holding::get(&**from, file.digest, target, file.is_executable)? {
+            match holding::get(from, file.digest, target, file.is_executable)? {
                 CopyEnd::Whole => {
                     let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-                    *read.entry(site.clone()).or_default().entry(file.digest).or_default() += file.size_bytes;
+                    *read.entry(site.to_owned()).or_default().entry(file.digest).or_default() +=
+                        file.size_bytes;
                     return Ok(site);
                 }
                 CopyEnd::Away(error) => last = Some(error),
                 CopyEnd::Damaged(error) => {
-                    self.catalog.doubt(&**from, file.digest, self.now_ms)?;
+                    self.catalog.doubt(from, file.digest, self.now_ms)?;
                     last = Some(error);
                 }
             }
         }
-        let path = shown(&file.path);
-        Err(last.unwrap_or_else(|| {
-            Error::NotFound(format!("no site has a good copy of {path} of `{}`", self.key))
-        }))
+        Err(last.unwrap_or_else(|| no_copy(self.only.as_deref(), &self.key, &file.path)))
     }
 
     /// Copies all files into a new directory, which appears when all are in it.
@@ -337,7 +331,7 @@ impl Drop for SetReader<'_> {
     fn drop(&mut self) {
         let read = self.read.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (site, read) in std::mem::take(read) {
-            if let Some(Ok(from)) = self.reached.get(&site) {
+            if let Some(from) = self.sites.asked(&site) {
                 from.note_reads(&read);
             }
         }

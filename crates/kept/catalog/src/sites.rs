@@ -37,6 +37,13 @@ pub struct Site {
     pub size_bytes: u64,
 }
 
+impl Site {
+    /// The name or address of the machine of a store; `None` for a folder.
+    pub fn host(&self) -> Option<&str> {
+        self.is_store.then(|| host_of(&self.address))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SiteState {
@@ -253,6 +260,14 @@ fn say_good(db: &mut dyn Db, site: i64, copies: &[Marked], more: i64, now_ms: i6
     Ok(held)
 }
 
+/// The host of a store's address: `host:port`, or `host through host:port` where a hub is between.
+pub fn host_of(address: &str) -> &str {
+    if let Some((host, _hub)) = address.split_once(" through ") {
+        return host;
+    }
+    address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
+}
+
 /// A replica of a file, as `where` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Whereabouts {
@@ -433,6 +448,19 @@ impl Catalog {
             db.execute(sql, values![name, address, domain, keep, now_ms, join])?;
             trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms)
         })
+    }
+
+    /// # Errors
+    /// There is no such site, or it is gone for good.
+    pub fn require_site(&self, site: &str) -> Result<()> {
+        let sql = "SELECT id FROM site WHERE name = ?1 AND state <> 'gone'";
+        match self.db().query(sql, values![site])?.is_empty() {
+            false => Ok(()),
+            true => Err(Error::NotFound(format!(
+                "the catalog knows no site {}: `eyas data site` lists them",
+                eyas_text::shown(site)
+            ))),
+        }
     }
 
     pub(crate) fn address(&self, site: &str) -> Result<Address> {

@@ -44,7 +44,7 @@ impl Scene {
         put(&catalog, &*catalog.holding("here").unwrap(), &alice(), &what, &mut |_, _| {}).unwrap();
         let digest = Groups::read(&mut &bytes[..], size as u64).unwrap().digest();
         let known = Arc::new(Known::new(Access { catalog, caller: alice() }));
-        let parts = known.parts(&"set".parse().unwrap(), "x", &|_| true, || NOW).unwrap();
+        let parts = known.parts(&"set".parse().unwrap(), "x", None, &|_| true, || NOW).unwrap();
         let object = folder.path_of(digest);
         fs::set_permissions(&object, fs::Permissions::from_mode(0o644)).unwrap();
         Scene { dir, bytes, object, compared, parts }

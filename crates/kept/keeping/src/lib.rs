@@ -26,11 +26,13 @@
 //! | this one | which copies are made |
 //! | [`detours`] | through which site a copy goes where two sites cannot reach each other |
 //! | [`nearness`] | which hosts are near kept data, for a program that reads it |
+//! | [`sources`] | from which site a reader takes a copy, and which site gets what a program has made |
 //! | [`spare`] | which files get spare copies, and which of these go |
 //! | [`verification`] | which copies are read through now |
 
 pub mod detours;
 pub mod nearness;
+pub mod sources;
 pub mod spare;
 pub mod verification;
 
@@ -114,6 +116,15 @@ pub struct Plan {
     pub copies: Vec<Copy>,
     /// Objects with how many copies are missing after the plan, and why.
     pub short: Vec<(ObjectNo, u32, Short)>,
+}
+
+/// Has those that are equal in an order take turns: in each run of equal ones, the one at the place `turn` comes first and those
+/// before it come last.
+fn rotate_equal<T, R: PartialEq>(order: &mut [T], rank: impl Fn(&T) -> R, turn: u64) {
+    for equal in order.chunk_by_mut(|a, b| rank(a) == rank(b)) {
+        let first = turn % equal.len() as u64;
+        equal.rotate_left(first as usize);
+    }
 }
 
 /// The copies that bring every object to what is wanted, as far as sites and room go.

@@ -1,16 +1,19 @@
 //! In which order hosts are preferred for a program that reads kept data, and why.
 //!
-//! Input: for each host how many bytes of the inputs it holds, whether it takes programs now, and how busy it is. Output: an order
-//! of the hosts, each with what would have to move to it. The rules, first to last:
+//! Input: for each host how many bytes of the inputs it holds, whether it takes programs now, and how busy it is; and a turn. Output:
+//! an order of the hosts, each with what would have to move to it. The rules, first to last:
 //!
 //! * a host that takes programs now comes before one that does not;
 //! * the fewer bytes have to move to a host, the earlier it comes;
-//! * among those, a host with fewer processors in use comes first, then the one whose name is smaller.
+//! * among those, a host with fewer processors and transfers under way comes first;
+//! * hosts that are equal so far rotate: each turn begins with the next of them, by name.
 //!
 //! Source: the rank of compute sites in Multiple Name Resolution (`Wozniak06` §III-C.4: "for each potential compute host, compute the
-//! network transfer required to perform computation on that host"). Deviation: the paper scales the rank to the inverse of
-//! the transfer; only the order matters here, and the order is the same.
+//! network transfer required to perform computation on that host"), and the busy marks of §III-C.3, where a server "may also be
+//! excluded if it is being used for file transfer". Deviations: the paper scales the rank to the inverse of the transfer; only the
+//! order matters here, and the order is the same. A host that transfers files comes later, and is not excluded.
 
+use crate::rotate_equal;
 use std::fmt;
 
 /// A host on which a program could run.
@@ -23,6 +26,8 @@ pub struct Host {
     pub takes_programs: bool,
     /// How many processors of the host are in use.
     pub n_busy: u32,
+    /// How many transfers of files the stores on this host have under way.
+    pub n_transfers: u32,
 }
 
 /// A host in the order of preference.
@@ -52,6 +57,11 @@ impl fmt::Display for Ranked {
             1 => f.write_str("; 1 processor is in use")?,
             n => write!(f, "; {n} processors are in use")?,
         }
+        match host.n_transfers {
+            0 => {}
+            1 => f.write_str("; 1 transfer of files is under way")?,
+            n => write!(f, "; {n} transfers of files are under way")?,
+        }
         match host.takes_programs {
             true => Ok(()),
             false => f.write_str("; it takes no programs now"),
@@ -59,14 +69,16 @@ impl fmt::Display for Ranked {
     }
 }
 
-/// The hosts in order of preference. `all_bytes` is the size of all inputs together.
-pub fn rank(hosts: Vec<Host>, all_bytes: u64) -> Vec<Ranked> {
+/// The hosts in order of preference. `all_bytes` is the size of all inputs together; `turn` is one more for each choice.
+pub fn rank(hosts: Vec<Host>, all_bytes: u64, turn: u64) -> Vec<Ranked> {
     let ranked = |host: Host| Ranked { moved_bytes: all_bytes.saturating_sub(host.held_bytes), host };
     let mut order: Vec<Ranked> = hosts.into_iter().map(ranked).collect();
-    order.sort_by(|a, b| {
-        let key = |of: &Ranked| (!of.host.takes_programs, of.moved_bytes, of.host.n_busy);
-        key(a).cmp(&key(b)).then_with(|| a.host.name.cmp(&b.host.name))
-    });
+    let key = |of: &Ranked| {
+        let n_busy = u64::from(of.host.n_busy) + u64::from(of.host.n_transfers);
+        (!of.host.takes_programs, of.moved_bytes, n_busy)
+    };
+    order.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.host.name.cmp(&b.host.name)));
+    rotate_equal(&mut order, key, turn);
     order
 }
 
@@ -76,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn host(name: &str, held_bytes: u64, takes_programs: bool, n_busy: u32) -> Host {
-        Host { name: name.to_owned(), held_bytes, takes_programs, n_busy }
+        Host { name: name.to_owned(), held_bytes, takes_programs, n_busy, n_transfers: 0 }
     }
 
     fn names(order: &[Ranked]) -> Vec<&str> {
@@ -92,7 +104,9 @@ mod tests {
             host("whole", 100, true, 7),
             host("other", 100, true, 7),
         ];
-        let order = rank(hosts, 100);
+        let next = rank(hosts.clone(), 100, 1);
+        assert_eq!(names(&next), ["whole", "other", "half", "empty", "down"]);
+        let order = rank(hosts, 100, 0);
         assert_eq!(names(&order), ["other", "whole", "half", "empty", "down"]);
         assert_eq!(order.iter().filter(|ranked| ranked.holds_all()).count(), 2);
         assert_eq!(
@@ -102,8 +116,17 @@ mod tests {
         assert!(order[4].to_string().ends_with("it takes no programs now"));
     }
 
+    #[test]
+    fn transfers_count_as_programs_do() {
+        let sends = Host { n_transfers: 2, ..host("sends", 100, true, 0) };
+        let order = rank(vec![sends, host("runs", 100, true, 1)], 100, 0);
+        assert_eq!(names(&order), ["runs", "sends"]);
+        let text = "holds all inputs (100 B); no processor is in use; 2 transfers of files are under way";
+        assert_eq!(order[1].to_string(), text);
+    }
+
     /// Takes the best of the rest again and again, by the rules as the header says them.
-    fn naive(mut rest: Vec<Host>, all_bytes: u64) -> Vec<String> {
+    fn naive(mut rest: Vec<Host>, all_bytes: u64, turn: u64) -> Vec<String> {
         let is_before = |a: &Host, b: &Host| {
             if a.takes_programs != b.takes_programs {
                 return a.takes_programs;
@@ -112,26 +135,35 @@ mod tests {
             if a_moves != b_moves {
                 return a_moves < b_moves;
             }
-            if a.n_busy != b.n_busy { a.n_busy < b.n_busy } else { a.name < b.name }
+            a.n_busy + a.n_transfers < b.n_busy + b.n_transfers
         };
         let mut order = vec![];
         while !rest.is_empty() {
-            let best = (0..rest.len()).find(|&n| rest.iter().all(|other| !is_before(other, &rest[n])));
-            order.push(rest.remove(best.expect("the rules order all hosts")).name);
+            let is_best = |host: &&Host| rest.iter().all(|other| !is_before(other, host));
+            let mut best: Vec<String> = rest.iter().filter(is_best).map(|host| host.name.clone()).collect();
+            rest.retain(|host| !best.contains(&host.name));
+            best.sort();
+            let n_best = best.len();
+            best.rotate_left(turn as usize % n_best);
+            order.extend(best);
         }
         order
     }
 
     proptest! {
         #[test]
-        fn the_order_is_that_of_the_rules(of in prop::collection::vec((0u64..4, any::<bool>(), 0u32..3), 0..12)) {
+        fn the_order_is_that_of_the_rules(
+            of in prop::collection::vec((0u64..4, any::<bool>(), 0u32..3, 0u32..2), 0..12), turn in 0u64..9,
+        ) {
             let hosts: Vec<Host> = of
                 .iter()
                 .enumerate()
-                .map(|(n, &(held, takes, busy))| host(&format!("h{n:02}"), held, takes, busy))
+                .map(|(n, &(held, takes, busy, n_transfers))| {
+                    Host { n_transfers, ..host(&format!("h{n:02}"), held, takes, busy) }
+                })
                 .collect();
-            let order = rank(hosts.clone(), 3);
-            prop_assert_eq!(names(&order), naive(hosts, 3));
+            let order = rank(hosts.clone(), 3, turn);
+            prop_assert_eq!(names(&order), naive(hosts, 3, turn));
         }
     }
 }

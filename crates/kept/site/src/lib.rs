@@ -50,5 +50,5 @@ mod store;
 
 pub use hub::{AtHub, Hub, HubReport};
 pub use programs::Programs;
-pub use remote::{Ran, Remote, Stores};
+pub use remote::{Ran, Remote, RunAtSite, Stores};
 pub use store::{Store, StoreOptions};

@@ -7,7 +7,7 @@
 //! Source: *Remote* (`Wozniak06` §III-C.3, RCRD).
 
 use crate::protocol::{Ask, PIECE_BYTES, SILENCE_MAX, Tell};
-use crate::store::{Answering, Gone, Stopped};
+use crate::store::{Answering, Gone, Stopped, TakenRoom};
 use eyas_text::line_of;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::{OsStr, OsString};
@@ -161,8 +161,8 @@ impl Drop for Running {
 }
 
 impl Answering<'_> {
-    /// Runs a program by a plan.
-    pub(crate) fn run_program(&mut self, plan: &[u8]) -> Result<Tell, Stopped> {
+    /// Runs a program by a plan. What it makes becomes objects here, or is sent.
+    pub(crate) fn run_program(&mut self, plan: &[u8], keeps_outputs: bool) -> Result<Tell, Stopped> {
         let Some(programs) = &self.store().programs else {
             return Err(Stopped::Failed("it runs no programs; `eyas store --programs N` lets it".into()));
         };
@@ -199,8 +199,32 @@ impl Answering<'_> {
         let report =
             read_report(&work.report()).map_err(|e| failed("the program ended and left no report", &e))?;
         self.send(&Tell::Report(report.into()))?;
-        self.send_outputs(&work.outputs())?;
+        match keeps_outputs {
+            true => self.keep_outputs(&work.outputs())?,
+            false => self.send_outputs(&work.outputs())?,
+        }
         Ok(Tell::Done)
+    }
+
+    /// Takes what a program made into the store.
+    fn keep_outputs(&self, folder: &Path) -> Result<(), Stopped> {
+        let failed =
+            |error: io::Error| Stopped::Failed(format!("it cannot keep what the program made: {error}"));
+        let files = files_below(folder).map_err(failed)?;
+        if files.is_empty() {
+            return Ok(());
+        }
+        let sizes: io::Result<Vec<u64>> = files.iter().map(|path| Ok(fs::metadata(path)?.len())).collect();
+        let n_bytes = sizes.map_err(failed)?.iter().sum();
+        let mut taken = TakenRoom::new(self.store());
+        taken.begin();
+        taken.take(n_bytes).map_err(failed)?;
+        let kept = eyas_catalog::take_in(&self.store().folder, folder)?;
+        self.store().count_held(n_bytes);
+        for eyas_catalog::File { path, size_bytes, digest, is_executable } in kept {
+            self.send(&Tell::Kept { path, size_bytes, digest, is_executable })?;
+        }
+        Ok(())
     }
 
     fn send_outputs(&self, folder: &Path) -> Result<(), Stopped> {

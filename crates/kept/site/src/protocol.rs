@@ -65,10 +65,14 @@ pub(crate) enum Ask {
     Groups(Digest, u64),
     /// So many bytes of an object from a place on.
     ReadAt(Digest, u64, u32),
-    /// How many programs do you run, and how many may you?
-    Programs,
+    /// What are you busy with, and how many programs may you run?
+    Load,
     /// Run a program by this plan.
-    Run(Bytes),
+    Run {
+        plan: Bytes,
+        /// What the program makes becomes objects of the store, and is not sent.
+        keeps_outputs: bool,
+    },
     /// Whoever waits for the program is there.
     Alive,
     /// The bytes of an object, for a copy: it does not count as read.
@@ -87,6 +91,23 @@ pub(crate) enum Ask {
     ReadBlocks(Digest, u64, u8, u8),
     /// The keys of all seals.
     SealKeys,
+}
+
+impl Ask {
+    /// Whether the answer moves bytes of objects or reads objects through, so that the store is busy with it.
+    pub(crate) fn is_transfer(&self) -> bool {
+        matches!(
+            self,
+            Ask::Verify(_)
+                | Ask::Read(_)
+                | Ask::Copy(_)
+                | Ask::ReadAt(..)
+                | Ask::ReadBlocks(..)
+                | Ask::Groups(..)
+                | Ask::Fetch { .. }
+                | Ask::Begin
+        )
+    }
 }
 
 /// From the store.
@@ -115,8 +136,13 @@ pub(crate) enum Tell {
     /// The store is there.
     Beat,
     Groups(Vec<[u8; 32]>),
-    /// Programs that run, and that may; `None`: it runs none for others.
-    Programs(Option<(u32, u32)>),
+    /// What the store is busy with.
+    Load {
+        n_transfers: u32,
+        n_programs: u32,
+        /// How many programs may run at a time; `None`: it runs none for others.
+        n_programs_max: Option<u32>,
+    },
     /// As many programs run as may; or, at first, there are as many connections as the store takes.
     Busy,
     /// What a program has printed, and whether as an error.
@@ -126,6 +152,13 @@ pub(crate) enum Tell {
     /// A file that the program made begins; its pieces follow.
     Output {
         path: String,
+        is_executable: bool,
+    },
+    /// A file that the program made is an object of the store now.
+    Kept {
+        path: String,
+        size_bytes: u64,
+        digest: Digest,
         is_executable: bool,
     },
     /// Objects with the bytes that were read of them.

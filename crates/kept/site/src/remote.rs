@@ -9,6 +9,7 @@ use eyas_catalog::{
     is_plain_path,
 };
 use eyas_data::{Digest, n_groups};
+use eyas_keeping::sources::Load;
 use eyas_net::{NetError, Writer};
 use eyas_terms::Timestamp;
 use eyas_terms::home_wait::{HomeWait, Tries};
@@ -94,6 +95,14 @@ fn cannot_write(path: &Path, error: &io::Error) -> Error {
     Error::Conflict(format!("cannot write {}: {error}", eyas_text::shown_path(path)))
 }
 
+/// How a program at a site ended.
+pub struct RunAtSite {
+    /// What its plan's reader says of it.
+    pub report: Vec<u8>,
+    /// The files that it made, where the store keeps them.
+    pub kept: Vec<eyas_catalog::File>,
+}
+
 /// A store elsewhere. Connections are kept for the next request.
 pub struct Remote {
     name: String,
@@ -150,36 +159,36 @@ impl Remote {
         self.keep_bytes
     }
 
-    /// How many programs the store runs, and how many it may; `None`: it runs none for others.
+    /// What the store is busy with, and how many programs it may run; `None`: it runs none for others.
     ///
     /// # Errors
     /// The store does not answer.
-    pub fn programs(&self) -> Result<Option<(u32, u32)>> {
+    pub fn load_and_programs(&self) -> Result<(Load, Option<u32>)> {
         let mut link = self.link()?;
-        link.send(&Ask::Programs);
+        link.send(&Ask::Load);
         match link.next().map_err(|reason| self.away(reason))? {
-            Tell::Programs(counts) => {
+            Tell::Load { n_transfers, n_programs, n_programs_max } => {
                 self.put_back(link);
-                Ok(counts)
+                Ok((Load { n_transfers, n_programs }, n_programs_max))
             }
             other => Err(self.unexpected(other)),
         }
     }
 
     /// Has the store run a program by a plan. What it prints is given to `printed`, as an error or not, and what it made is put below
-    /// `outputs`. Returns its report; `None`: as many programs run there as may. The store ends the program if this process ends, or is
-    /// cut off from it.
+    /// `outputs`; `None`: it becomes objects of the store. Returns its report; `None`: as many programs run there as may. The store ends
+    /// the program if this process ends, or is cut off from it.
     ///
     /// # Errors
     /// The store does not answer, runs no program now, or lost the program; a file cannot be written here.
     pub fn run(
         &self,
         plan: Vec<u8>,
-        outputs: &Path,
+        outputs: Option<&Path>,
         printed: &mut dyn FnMut(Ran, &[u8]),
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<RunAtSite>> {
         let mut link = self.link()?;
-        link.send(&Ask::Run(plan.into()));
+        link.send(&Ask::Run { plan: plan.into(), keeps_outputs: outputs.is_none() });
         let writer = link.writer.clone();
         let _alive = Alive(runtime().spawn(async move {
             loop {
@@ -187,7 +196,7 @@ impl Remote {
                 writer.send(&Ask::Alive);
             }
         }));
-        let (mut report, mut file) = (None, None);
+        let (mut report, mut file, mut kept) = (None, None, vec![]);
         loop {
             match link.next().map_err(|reason| self.away(reason))? {
                 Tell::Printed(is_error, piece) => {
@@ -196,7 +205,13 @@ impl Remote {
                 Tell::Busy => return Ok(None),
                 Tell::Report(found) => report = Some(found.to_vec()),
                 Tell::Output { path, is_executable } => {
+                    let Some(outputs) = outputs else {
+                        return Err(self.unexpected(Tell::Output { path, is_executable }));
+                    };
                     file = Some(self.output(outputs, &path, is_executable)?);
+                }
+                Tell::Kept { path, size_bytes, digest, is_executable } if outputs.is_none() => {
+                    kept.push(eyas_catalog::File { path, size_bytes, digest, is_executable });
                 }
                 Tell::Piece(piece) => {
                     let Some((file, path)) = &mut file else {
@@ -210,7 +225,7 @@ impl Remote {
         }
         // What was said to keep the program going may still be answered on this connection, so it is used no more.
         let report = report.ok_or_else(|| self.away("it answers without a report of the program".into()))?;
-        Ok(Some(report))
+        Ok(Some(RunAtSite { report, kept }))
     }
 
     /// A new file below `outputs`.
@@ -411,6 +426,10 @@ impl Holding for Remote {
             other => Some(other),
         })?;
         Ok(true)
+    }
+
+    fn load(&self) -> Result<Load> {
+        self.load_and_programs().map(|(load, _)| load)
     }
 
     fn take_reads(&self) -> Result<HashMap<Digest, u64>> {

@@ -66,6 +66,8 @@ pub struct Store {
     /// Bytes of objects that are on their way.
     arriving_bytes: AtomicU64,
     n_connections: AtomicUsize,
+    /// Requests that move bytes of objects or read objects through.
+    n_transfers: AtomicUsize,
     places: Arc<Semaphore>,
     /// Requests that wait for a place.
     n_waiting: AtomicUsize,
@@ -92,6 +94,7 @@ impl Store {
             held_bytes,
             arriving_bytes: AtomicU64::new(0),
             n_connections: AtomicUsize::new(0),
+            n_transfers: AtomicUsize::new(0),
             places: Arc::new(Semaphore::new(PLACES)),
             n_waiting: AtomicUsize::new(0),
             read: Mutex::default(),
@@ -250,7 +253,7 @@ impl Served {
         while let Ok(Some(ask)) = timeout(patience, inbox.recv()).await {
             patience = IDLE_MAX;
             let place = match ask {
-                Ask::Run(_) => None,
+                Ask::Run { .. } => None,
                 _ => Some(self.place().await),
             };
             let (back, returned) = oneshot::channel();
@@ -312,7 +315,7 @@ impl<'a> Answering<'a> {
     /// `None`: the connection is over.
     fn run(mut self, mut ask: Ask, mut place: Option<OwnedSemaphorePermit>) -> Option<mpsc::Receiver<Ask>> {
         loop {
-            if matches!(ask, Ask::Run(_)) {
+            if matches!(ask, Ask::Run { .. }) {
                 place = None;
             }
             let end = match self.answer(ask) {
@@ -339,12 +342,14 @@ impl<'a> Answering<'a> {
 
     /// Answers one request, all but the last message, which is returned.
     fn answer(&mut self, ask: Ask) -> Result<Tell, Stopped> {
-        let folder = &self.store.folder;
+        let store = self.store;
+        let folder = &store.folder;
         if let May::Copy(digests) = &self.may
             && !matches!(&ask, Ask::Copy(digest) if digests.contains(digest))
         {
             return Err(Stopped::Failed("the permit is for copying other objects".into()));
         }
+        let _counted = ask.is_transfer().then(|| Counted::of(&store.n_transfers));
         match ask {
             Ask::Site => {
                 let keep_bytes = self.store.options.keep_bytes;
@@ -454,10 +459,16 @@ impl<'a> Answering<'a> {
                 return Ok(Tell::Claimed(folder.claim(eyas_text::line_of(&catalog).to_string().as_str())?));
             }
             Ask::Begin => self.take_batch()?,
-            Ask::Programs => {
-                return Ok(Tell::Programs(self.store.programs.as_ref().map(Programs::counts)));
+            Ask::Load => {
+                let counts = self.store.programs.as_ref().map(Programs::counts);
+                let n_transfers = self.store.n_transfers.load(Ordering::Relaxed);
+                return Ok(Tell::Load {
+                    n_transfers: u32::try_from(n_transfers).unwrap_or(u32::MAX),
+                    n_programs: counts.map_or(0, |(n_running, _)| n_running),
+                    n_programs_max: counts.map(|(_, n_max)| n_max),
+                });
             }
-            Ask::Run(plan) => return self.run_program(&plan),
+            Ask::Run { plan, keeps_outputs } => return self.run_program(&plan, keeps_outputs),
             // The program has ended meanwhile.
             Ask::Alive => return Ok(Tell::Beat),
             Ask::Add | Ask::Piece(_) | Ask::Whole(_) | Ask::Broken | Ask::Undo | Ask::Keep | Ask::Abandon => {

@@ -5,6 +5,7 @@ use eyas_catalog::{
     Reach, Sealed, SitePlace, SiteState,
 };
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups};
+use eyas_keeping::sources::Load;
 use eyas_site::{Remote, Store, StoreOptions, Stores};
 use eyas_wire::identity::{Identity, Join};
 use std::collections::{HashMap, HashSet};
@@ -147,6 +148,10 @@ fn data_is_put_into_stores_copied_between_them_and_read_back() {
     let large = content("a/large", FILES[2].1);
     damage(&object_path(&one.path, &large));
     fs::remove_file(object_path(&one.path, b"o")).unwrap();
+    let at_one = catalog.reader(&alice(), &key, NOW).unwrap().only_at("one").unwrap();
+    for path in ["a/large", "one"] {
+        assert!(at_one.get(at_one.file(path).unwrap(), &dir.path().join("bad")).is_err(), "{path}");
+    }
     let target = dir.path().join("got");
     let got = catalog.reader(&alice(), &key, NOW).unwrap().get_all(&target).unwrap();
     assert_eq!(got.sites.iter().map(String::as_str).collect::<Vec<_>>(), ["one", "two"]);
@@ -816,6 +821,51 @@ fn a_store_counts_what_it_gives_to_readers() {
     let expected = HashMap::from([(large, 1030), (Digest::of(&content("a/b/c", 70_000)), 70_000)]);
     assert_eq!(remote.take_reads().unwrap(), expected);
     assert_eq!(remote.take_reads().unwrap(), HashMap::new());
+}
+
+/// A store that is busy with a transfer is asked after one that is idle; idle ones take turns.
+#[test]
+fn readers_go_to_the_store_that_is_idle() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two, catalog) = two_stores(dir.path());
+    let key = put(&catalog, dir.path(), "one", &FILES, 2);
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    let (one, two) = (one.remote(), two.remote());
+    let n_got = AtomicUsize::new(0);
+    let from = || {
+        let now_ms = NOW + n_got.fetch_add(1, Ordering::Relaxed) as i64;
+        let reader = catalog.reader(&alice(), &key, now_ms).unwrap();
+        let target = dir.path().join(format!("got-{now_ms}"));
+        reader.get(reader.file("one").unwrap(), &target).unwrap().to_owned()
+    };
+    let idle = Load::default();
+    let until = |store: &Remote, load: Load| {
+        let begun = Instant::now();
+        while store.load().unwrap() != load {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} is not {load:?}", store.name());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let both = [&one, &two];
+    both.iter().for_each(|store| until(store, idle));
+    assert_eq!([from(), from(), from(), from()], ["one", "two", "one", "two"]);
+    for (busy, other) in [(&one, "two"), (&two, "one")] {
+        // A batch is a transfer until it ends.
+        let batch = busy.batch().unwrap();
+        until(busy, Load { n_transfers: 1, ..idle });
+        assert_eq!([from(), from(), from()], [other; 3]);
+        drop(batch);
+        until(busy, idle);
+    }
+    // Where both are busy, one of them is asked all the same.
+    let _batches = both.map(|store| store.batch().unwrap());
+    both.iter().for_each(|store| until(store, Load { n_transfers: 1, ..idle }));
+    assert_ne!(from(), from());
+    // The reader may have chosen.
+    let reader = || catalog.reader(&alice(), &key, NOW).unwrap();
+    let chosen = reader().only_at("one").unwrap();
+    assert_eq!(chosen.get(chosen.file("one").unwrap(), &dir.path().join("chosen")).unwrap(), "one");
+    assert!(reader().only_at("three").is_err_and(|error| error.to_string().contains("no site `three`")));
 }
 
 #[test]

@@ -16,8 +16,8 @@ use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_access::{DataFiles, Filter, Keeper, Mount, Notified, Options};
-use eyas_at_data::label_or_new;
 use eyas_at_data::program::{OnSignal, Temporary, run_beginning};
+use eyas_at_data::{label_or_new, target};
 use eyas_catalog::{Access, Key, NEW, Put, Tag};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
@@ -48,7 +48,7 @@ pub struct AccessArgs {
     /// How many copies of it there should be; `eyas data repair` makes them [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     copies: Option<u32>,
-    /// The site that gets it [default: the one with most room that is up]
+    /// The site that gets it [default: one on this machine, else an idle one with most room]
     #[arg(long, value_name = "SITE")]
     site: Option<String>,
     /// Memory for parts of files that were read
@@ -61,7 +61,8 @@ pub struct AccessArgs {
     /// Say which way is taken, and why
     #[arg(long)]
     explain: bool,
-    /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH. The command ends with
+    /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH, /eyas/@SITE/KEY/PATH
+    /// for the copy at a site, and /eyas/new/PATH. The command ends with
     /// the program's exit status, or with 128 and the number of the signal that ended it
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -144,7 +145,7 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     // What cannot be written in the end is refused before the program runs.
     let site = match &args.site {
         Some(site) => Some(site.clone()),
-        None => catalog.roomiest().ok(),
+        None => target(&catalog).ok(),
     };
     if let (Some(site), true) = (&site, args.site.is_some()) {
         catalog.holding(site)?;
@@ -232,7 +233,7 @@ fn make(args: &AccessArgs, tags: &[Tag], site: Option<String>, new: &Path) -> Re
     let Opened { catalog, caller, .. } = open(args.db.as_deref())
         .map_err(|fault| Fault::new(Exit::Other, format!("{}; no data set was made", fault.message)))?;
     let catalog = catalog.remembering(compared());
-    let site = site.map_or_else(|| catalog.roomiest(), Ok).map_err(failed)?;
+    let site = site.map_or_else(|| target(&catalog), Ok).map_err(failed)?;
     let holding = catalog.holding(&site).map_err(failed)?;
     let label = label_or_new(args.label.as_deref())?;
     let sources = [new.to_owned()];

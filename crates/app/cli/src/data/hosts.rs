@@ -86,8 +86,9 @@ impl Asked {
             held_bytes,
             takes_programs: true,
             n_busy: 0,
+            n_transfers: 0,
         });
-        rank(hosts.collect(), self.all_bytes())
+        rank(hosts.collect(), self.all_bytes(), 0)
     }
 }
 

@@ -7,8 +7,8 @@ use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_at_data::label_or_new;
 use eyas_at_data::program::Unfinished;
+use eyas_at_data::{label_or_new, target};
 use eyas_catalog::{Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag};
 use eyas_storage::LeftOut;
 use eyas_text::{say, shown, shown_path};
@@ -29,7 +29,7 @@ pub struct PutArgs {
     /// How many copies there should be; `eyas data repair` makes them [default: 1]
     #[arg(long, value_name = "N")]
     copies: Option<u32>,
-    /// The site that gets the first copy [default: the one with most room that is up]
+    /// The site that gets the first copy [default: one on this machine, else an idle one with most room]
     #[arg(long, value_name = "SITE")]
     site: Option<String>,
 }
@@ -40,7 +40,7 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
     let tags = tags_of(&args.tags)?;
     let site = match args.site {
         Some(site) => site,
-        None => catalog.roomiest()?,
+        None => target(&catalog)?,
     };
     let is_draining = |known: &Site| known.name == site && known.state != SiteState::Up;
     if catalog.sites()?.iter().any(is_draining) {
@@ -155,13 +155,16 @@ pub struct GetArgs {
     /// The new directory, or the new file; it must not be there yet
     #[arg(value_name = "TARGET")]
     target: PathBuf,
+    /// Read the copies at this site, and at no other one [default: copies on this machine, else at a site that is idle]
+    #[arg(long, value_name = "SITE")]
+    site: Option<String>,
 }
 
 pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
     let opened = open(db)?;
     let (key, path) = Key::with_path(&args.key)?;
     refuse_dead(&args.target)?;
-    let reader = opened.reader(&key)?;
+    let reader = opened.reader(&key, args.site.as_deref())?;
     if std::fs::symlink_metadata(&args.target).is_ok() {
         return Err(bad(format!("{} is there already; nothing was copied", shown_path(&args.target))));
     }

@@ -9,8 +9,8 @@ pub struct AtDataArgs {
     /// The catalog: sqlite:PATH or postgres://USER@HOST/DATABASE; without it catalog.db in $XDG_DATA_HOME/eyas
     #[arg(long, value_name = "URL", env = "EYAS_DATA", hide_env_values = true)]
     pub db: Option<String>,
-    /// A file of a data set, or a whole data set as a directory, under the name that the program knows (may be given
-    /// more than once)
+    /// A file of a data set, or a whole data set as a directory, under the name that the program knows; /@SITE/KEY[/PATH] reads the
+    /// copy at that site (may be given more than once)
     #[arg(long = "input", value_name = "NAME=/KEY[/PATH]")]
     pub inputs: Vec<Input>,
     /// What the program makes under a name, and its path in the new data set (may be given more than once)
@@ -25,7 +25,7 @@ pub struct AtDataArgs {
     /// How many copies of the new data set there should be; `eyas data repair` makes them [default: 1]
     #[arg(long, value_name = "N", requires = "outputs", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub copies: Option<u32>,
-    /// The site that gets the outputs [default: the one with most room that is up; in mode remote the one at which the program ran]
+    /// The site that gets the outputs [default: one on this machine, else an idle one with most room; in mode remote the one at which the program ran]
     #[arg(long, value_name = "SITE", requires = "outputs")]
     pub site: Option<String>,
     /// Where the program runs
