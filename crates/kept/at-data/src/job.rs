@@ -6,7 +6,8 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::outputs::gather;
 use crate::plan::{self, Fetched, Plan, PlannedInput, Report};
-use crate::program::{OnSignal, run};
+use crate::program::{OnSignal, run, run_in_box};
+use crate::stranger::StrangerBox;
 use crate::work::WorkFolder;
 use crate::{Output, Outside};
 use eyas_batch::{Kind, env, host_name};
@@ -28,6 +29,8 @@ pub struct Job<'a> {
     pub objects: Option<&'a Path>,
     /// The folder in which the program works; what it makes goes into `outputs` there.
     pub folder: Option<&'a Path>,
+    /// The folders that a program in a box sees besides the system's; `None`: the program runs without a box, as this user.
+    pub shown_in_box: Option<&'a [PathBuf]>,
 }
 
 /// Does what the plan says, and writes a report beside it. Gives whether the program ended well and made what it should.
@@ -46,14 +49,16 @@ pub fn carry_out(job: &Job<'_>, outside: &dyn Outside) -> Result<bool> {
         plan.sites.insert(site.to_owned(), own);
     }
     let mut report = Report { host, fetched: vec![], kept: None, damaged: vec![], fault: None };
-    let done = plan.check_names().and_then(|()| follow(&plan, job.folder, &mut report, outside));
+    let done = plan.check_names().and_then(|()| follow(&plan, job, &mut report, outside));
     report.fault = done.err().map(|error| (error.kind.number(), error.message, error.hint));
     plan::write(&job.plan.with_file_name("report.json"), &report)?;
     Ok(report.fault.is_none())
 }
 
-fn follow(plan: &Plan, folder: Option<&Path>, report: &mut Report, outside: &dyn Outside) -> Result<()> {
-    let folder = match folder.map_or_else(std::env::temp_dir, Path::to_owned) {
+fn follow(plan: &Plan, job: &Job<'_>, report: &mut Report, outside: &dyn Outside) -> Result<()> {
+    let stranger_box = job.shown_in_box.map(StrangerBox::find).transpose();
+    let stranger_box = stranger_box.map_err(|reason| Error::new(ErrorKind::Other, reason))?;
+    let folder = match job.folder.map_or_else(std::env::temp_dir, Path::to_owned) {
         folder if folder.is_dir() => folder,
         // The variable came from another machine.
         _ => PathBuf::from("/tmp"),
@@ -61,7 +66,14 @@ fn follow(plan: &Plan, folder: Option<&Path>, report: &mut Report, outside: &dyn
     let work = WorkFolder::below(&folder, "the variable TMPDIR of the job names a folder on its host")?;
     let on_signal = OnSignal::listen(outside, work.top.path.clone())?;
     on_signal.unless_ending(stage(plan, &work.inside, report))?;
-    let status = on_signal.unless_ending(run(&plan.command, &plan.here, &work.inside, &on_signal))?;
+    let ended = match &stranger_box {
+        Some(stranger_box) => {
+            let hidden = job.objects.unwrap_or(&work.top.path);
+            run_in_box(&plan.command, stranger_box, &work.inside, hidden, &on_signal)
+        }
+        None => run(&plan.command, &plan.here, &work.inside, &on_signal),
+    };
+    let status = on_signal.unless_ending(ended)?;
     let program = &plan.command[0];
     if !status.success() {
         return Err(Error::new(

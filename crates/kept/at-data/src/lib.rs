@@ -18,6 +18,7 @@ mod outputs;
 mod plan;
 pub mod program;
 mod remote;
+mod stranger;
 mod submitted;
 mod work;
 
@@ -25,6 +26,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use eyas_site::Ran as Stream;
 pub use job::{Job, carry_out};
 pub use names::{Input, Output};
+pub use stranger::StrangerBox;
 pub use submitted::read_script;
 
 use eyas_batch::{host_name, names_of_host};

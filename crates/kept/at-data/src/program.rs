@@ -2,13 +2,14 @@
 
 use crate::Outside;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stranger::StrangerBox;
 use eyas_batch::host_name;
 use eyas_catalog::{has_ended, writer_mark};
 use eyas_text::{reason, say, shown, shown_path};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -269,10 +270,37 @@ pub fn run_beginning(
         true => here.join(program),
         false => PathBuf::from(program),
     };
-    eyas_runner::reaper::become_reaper()?;
-    let mut running = on_signal.lock();
     let mut command = Command::new(&path);
     command.args(arguments).current_dir(folder);
+    run_to_its_end(command, program, on_signal, begin)
+}
+
+/// Runs a program of somebody who is not known here in a box, which shows nothing of `hidden` but the program's folder.
+pub fn run_in_box(
+    command: &[String],
+    stranger_box: &StrangerBox,
+    folder: &Path,
+    hidden: &Path,
+    on_signal: &OnSignal,
+) -> Result<Ended> {
+    let (program, arguments) = command.split_first().expect("a command has a first word");
+    let path = stranger_box.program(program, folder, hidden).map_err(Error::input)?;
+    // bubblewrap has given up its rights when it goes into the folder. Those around the folder are open to this user alone.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o711))?;
+    stranger_box.give(folder)?;
+    let mut command = stranger_box.command(&path, folder, hidden);
+    command.args(arguments);
+    run_to_its_end(command, program, on_signal, || Ok(()))
+}
+
+fn run_to_its_end(
+    mut command: Command,
+    program: &str,
+    on_signal: &OnSignal,
+    begin: impl Fn() -> std::io::Result<()> + Send + Sync + 'static,
+) -> Result<Ended> {
+    eyas_runner::reaper::become_reaper()?;
+    let mut running = on_signal.lock();
     let this_command = std::process::id();
     // SAFETY: plain system calls, after which the process goes on as it was.
     unsafe {

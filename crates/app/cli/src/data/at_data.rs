@@ -57,6 +57,8 @@ pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
         site: args.site.as_deref(),
         objects: args.objects.as_deref(),
         folder: args.folder.as_deref(),
+        // A job of a batch system is its user's own.
+        shown_in_box: (args.site.is_some() && !args.without_box).then_some(&args.program_folders[..]),
     };
     Ok(if carry_out(&job, &Terminal)? { Exit::Good } else { Exit::TasksFailed })
 }

@@ -8,6 +8,7 @@ use crate::runtimes::service_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
+use eyas_at_data::StrangerBox;
 use eyas_catalog::{Folder, Holding};
 use eyas_runtime::address as places;
 use eyas_runtime::machine::host_name;
@@ -36,10 +37,18 @@ pub struct StoreArgs {
     /// Most bytes per second that it sends and receives, such as 1MB/s [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
-    /// Run up to so many programs at a time, as this user, for those who have the join file (`eyas at-data --mode remote`) [default:
+    /// Run up to so many programs at a time for those who have the join file (`eyas at-data --mode remote`), each in a box of
+    /// bubblewrap's that shows its own folder and the system's programs, as a user without rights and without a network [default:
     /// none]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     programs: Option<u32>,
+    /// A folder that programs see besides /usr, /opt, /bin and /sbin, such as one with the programs of this machine (may be given
+    /// more than once)
+    #[arg(long = "program-folder", value_name = "DIR", requires = "programs")]
+    program_folders: Vec<PathBuf>,
+    /// Run programs without a box: as this user, with all that this user may do
+    #[arg(long, requires = "programs", conflicts_with = "program_folders")]
+    without_box: bool,
     /// Listen nowhere, and keep a connection out to the hub that has written this file (`eyas data hub`): for a machine that nobody
     /// can reach
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "advertise"])]
@@ -68,7 +77,8 @@ pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
     let _lock = lock(&dir, "store.lock", "eyas store")?;
     let name = folder.name().to_owned();
     let n_objects = folder.objects()?.len() as u64;
-    let programs = args.programs.map(|n_max| programs(n_max, &dir, &name)).transpose()?;
+    let shown = (!args.without_box).then_some(&args.program_folders[..]);
+    let programs = args.programs.map(|n_max| programs(n_max, &dir, &name, shown)).transpose()?;
     let options = StoreOptions { keep_bytes: args.keep, rate_bytes_per_s: args.rate, programs };
     let store = Arc::new(Store::new(folder, options)?);
     let identity = Identity::load_or_generate(&dir.join("identity.json")).map_err(cannot)?;
@@ -86,16 +96,35 @@ pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
     }
 }
 
-/// Programs that this store runs for others, by `eyas at-data-job` in folders below its own.
-fn programs(n_max: u32, dir: &Path, name: &str) -> Result<Programs, Fault> {
+/// Programs that this store runs for others, by `eyas at-data-job` in folders below its own. shown : what a box shows; `None`: there is
+/// no box.
+fn programs(n_max: u32, dir: &Path, name: &str, shown: Option<&[PathBuf]>) -> Result<Programs, Fault> {
     let program = std::env::current_exe()?;
     let mut command = vec![program.into_os_string(), "at-data-job".into(), "--site".into(), name.into()];
     command.extend(["--objects".into(), dir.as_os_str().to_owned()]);
+    let shown = shown.map(|shown| shown.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>());
+    let shown = shown.transpose()?;
+    match &shown {
+        None => command.push("--without-box".into()),
+        Some(shown) => {
+            for folder in shown {
+                command.extend(["--program-folder".into(), folder.as_os_str().to_owned()]);
+            }
+        }
+    }
     let folder = dir.join("programs");
-    Programs::new(n_max, command, folder.clone()).map_err(|error| {
+    let programs = Programs::new(n_max, command, folder.clone()).map_err(|error| {
         let reason = crate::print::reason(&error);
         Fault::new(Exit::Other, format!("cannot make the folder {}: {reason}", shown_path(&folder)))
-    })
+    })?;
+    if let Some(shown) = shown {
+        // Who can mend it learns of it, and not who comes with a program.
+        StrangerBox::find(&shown).and_then(|stranger_box| stranger_box.check(&folder)).map_err(|reason| {
+            Fault::new(Exit::Other, reason)
+                .hint("--without-box lets programs of others run as this user, who may see everything here")
+        })?;
+    }
+    Ok(programs)
 }
 
 /// A store that can be served.

@@ -58,7 +58,7 @@ pub enum Mode {
     Local,
     /// As a job of Slurm or Grid Engine, on a host that holds all inputs
     Scheduled,
-    /// At a site that holds inputs and runs programs (`eyas store --programs`), as the user of its store
+    /// At a site that holds inputs and runs programs (`eyas store --programs`), in a box
     Remote,
     /// As a job of Slurm or Grid Engine, near the inputs if that host is free soon; names are resolved again where the job starts
     Late,
@@ -106,4 +106,10 @@ pub struct AtDataJobArgs {
     /// The folder in which the program works; what it makes goes into `outputs` there
     #[arg(long, value_name = "DIR", requires = "site")]
     pub folder: Option<PathBuf>,
+    /// A folder that the program sees in its box besides those of the system (may be given more than once)
+    #[arg(long = "program-folder", value_name = "DIR", requires = "site")]
+    pub program_folders: Vec<PathBuf>,
+    /// Run the program without a box, as the user of the store
+    #[arg(long, requires = "site", conflicts_with = "program_folders")]
+    pub without_box: bool,
 }
