@@ -39,7 +39,8 @@ def test_a_job_goes_to_where_its_data_is(lab: Lab) -> None:
         assert (lab.folder / mode).read_text() == f"{len(content)}\n"
         # The output was put in place, and into no other site.
         assert lab.data("where", label).stdout == "count: c3\n"
-    chosen = lab.at_data("late", "--site", "c2", *words)
+    other = ("--input", "in=/f1/f1", "--output", "n=count", "--", "sh", "-c", "echo other > n; hostname")
+    chosen = lab.at_data("late", "--site", "c2", *other)
     assert lab.data("where", chosen.stdout.split()[1]).stdout == "count: c2\n"
     assert not lab.left_over()
 
