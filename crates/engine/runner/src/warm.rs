@@ -237,7 +237,7 @@ mod tests {
         let mut its = UnixStream::from(its);
         let mut frame = [0; 28];
         its.read_exact(&mut frame).unwrap();
-        assert_eq!(&frame, b"\x18\0\0\0/box\02\0two\0\0EYAS_WARM=1\0");
+        assert_eq!(&frame, b"\x18\0\0\0/box\x002\x00two\0\0EYAS_WARM=1\0");
         its.write_all(&7i32.to_le_bytes()).unwrap();
         assert!(matches!(program.read(), WarmAnswer::Ended(7)));
         drop(its);
