@@ -52,7 +52,9 @@ def test_a_pipe_fails_with_any_part_and_head_may_have_enough(run: Run, tmp_path:
     (tmp_path / "w.json").write_text(json.dumps({"name": "w", "workflow": workflow}))
     done = run("run", "w.json", cwd=tmp_path, status=1)
     assert "failed: task `a`: the program ended with status 1" in done.stderr
-    assert "failed: task `c`: the program ended with status 1: part 1 of the 2 of a pipe, false" in done.stderr
+    assert (
+        "failed: task `c`: the program ended with status 1: part 1 of the 2 of a pipe, false" in done.stderr
+    )
     for words, wrong in (
         (["map", "--range", "0..1", "--shell=zsh", "--", "true"], "the shells are sh and bash"),
         (["run", "wrong.jsonl"], "`shell` is for a command that is one string"),

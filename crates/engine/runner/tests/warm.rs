@@ -6,6 +6,7 @@ use eyas_runner::*;
 use lab::*;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Does what a task says: prints its process id and the words, fails, ends, starts a process that stays, or waits.
 const PROGRAM: &str = r#"
@@ -102,6 +103,11 @@ fn a_program_that_ends_fails_its_task_and_the_next_one_has_another() {
     let idle = said(&lab.run_call("four")).0;
     // SAFETY: a signal to a process of this test.
     unsafe { libc::kill(idle, libc::SIGKILL) };
+    let deadline = Instant::now() + DEADLINE;
+    while is_there(idle) {
+        assert!(Instant::now() < deadline, "the slot process does not reap it");
+        std::thread::sleep(Duration::from_millis(2));
+    }
     assert_ne!(said(&lab.run_call("five")).0, idle);
     lab.close();
 }

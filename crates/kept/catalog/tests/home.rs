@@ -373,7 +373,7 @@ proptest! {
         let (bytes, paths) = scene.put("set", "x", size);
         let has_good = scene.spoil(&paths, size, breaks, is_damaged);
         let known = Arc::new(Known::new(Access { catalog: scene.catalog(), caller: alice() }));
-        let parts = known.parts(&"set".parse().unwrap(), "x", &|_| false, || NOW).unwrap();
+        let parts = known.parts(&"set".parse().unwrap(), "x", None, &|_| false, || NOW).unwrap();
         for (first, n) in wanted {
             let first = first.min(n_groups(size as u64) - 1);
             let end = (first + n).min(n_groups(size as u64));
