@@ -17,6 +17,7 @@ from typing import Any
 import eyas
 import numpy as np
 import pytest
+from eyas import _worker, functions
 from harness import Start, wait_until
 
 PYTHON = Path(sys.executable)
@@ -272,3 +273,30 @@ def test_a_call_that_waits_and_one_that_runs_are_cancelled(cluster: eyas.Cluster
     assert runs.cancel() and runs.cancelled()
     assert wait([runs], 10).done == {runs}
     assert cluster.submit(power, 2).result(60) == 4
+
+
+def test_an_array_that_cannot_change_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    write_object = _worker.write_object
+
+    def look(value: object, dumps: object) -> list[bytes | memoryview]:
+        looks.append(value)
+        return write_object(value, dumps)
+
+    monkeypatch.setattr(_worker, "write_object", look)
+    spool = functions.Spool(tmp_path / "spool")
+    frame = np.arange(10_000.0)
+    first = spool.keep(frame)
+    frame[0] = 1
+    assert spool.keep(frame) != first, "it may change, and has changed"
+    view = frame[:]
+    view.flags.writeable = False
+    frozen = frame.copy()
+    frozen.flags.writeable = False
+    looks.clear()
+    assert {spool.keep(frozen) for _ in range(5)} == {spool.keep(view)}
+    assert len(looks) == 2, "the view of what may change is looked at, and the array once"
+    frame[0] = 2
+    assert spool.keep(view) != spool.keep(frozen)

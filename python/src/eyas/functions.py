@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
@@ -93,6 +94,12 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         return None
 
 
+def _is_frozen(value: Any) -> bool:
+    """Whether it is an array that nothing can change: it may not be written to, and is no view of one that may."""
+    flags = getattr(value, "flags", None)
+    return getattr(flags, "writeable", True) is False and getattr(value, "base", value) is None
+
+
 class Spool:
     """A folder of values that are too large to be part of a task, by the digests of their pickles."""
 
@@ -100,10 +107,20 @@ class Spool:
         self.folder = folder
         self._lock = threading.Lock()
         self._made: set[str] = set()
+        # Files of frozen arrays that are still there, by the arrays' identities.
+        self._frozen: dict[int, tuple[weakref.ref[Any], Path]] = {}
 
     def keep(self, value: Any) -> Path:
-        """The file with a value, written where it is not there."""
-        return self.write(_worker.write_object(value, cloudpickle.dumps))
+        """The file with a value, written where it is not there. A frozen array is looked at once only."""
+        if not _is_frozen(value):
+            return self.write(_worker.write_object(value, cloudpickle.dumps))
+        number = id(value)
+        known = self._frozen.get(number)
+        if known is None or known[0]() is not value:
+            path = self.write(_worker.write_object(value, cloudpickle.dumps))
+            known = weakref.ref(value, lambda _: self._frozen.pop(number, None)), path
+            self._frozen[number] = known
+        return known[1]
 
     def write(self, parts: Iterable[bytes | memoryview]) -> Path:
         parts = list(parts)
@@ -128,6 +145,7 @@ class Spool:
             for name in self._made:
                 (self.folder / name).unlink(missing_ok=True)
             self._made.clear()
+            self._frozen.clear()
             try:
                 self.folder.rmdir()
             except OSError:
