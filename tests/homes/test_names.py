@@ -46,8 +46,8 @@ def test_files_and_folders_are_moved_in_place(run: Run, files: Path) -> None:
     ]
     refused = run("mv", "new/name.txt", "new/name.txt", cwd=files, status=2).stderr
     assert "it has this name already" in refused
-    below = run("mv", "new", "new/folder/", cwd=files, status=4).stderr
-    assert "new" in below and (files / "new/folder").is_dir()
+    below = run("mv", "new", "new/folder/", cwd=files, status=2).stderr
+    assert "below itself" in below and (files / "new/folder").is_dir()
     run("mv", "none", "x", cwd=files, status=2)
 
 
@@ -72,7 +72,21 @@ def test_objects_move_between_a_folder_and_a_bucket(run: Run, files: Path, s3: S
     assert "removed 3 files" in run("rm", "-r", f"{place}/two", env=env).stderr
     assert run("ls", f"{place}/", env=env).stdout == ""
     assert "need no directory" in run("mkdir", f"{place}/d", env=env, status=2).stderr
-    assert "nothing was done" in run("rm", "-r", f"{place}/", env=env, status=2).stderr
+    for whole in (place, f"{place}/"):
+        assert "nothing was done" in run("rm", "-r", whole, env=env, status=2).stderr
+    run("cp", "-r", "folder", f"{place}/one/", cwd=files, env=env)
+    run("mv", f"{place}/one/", f"{place}/two/", env=env)
+    assert run("cat", f"{place}/two/one/a.txt", env=env).stdout == "a.txt"
+
+
+def test_links_are_moved_themselves(run: Run, files: Path) -> None:
+    (files / "link").symlink_to("folder")
+    (files / "dangling").symlink_to("nowhere")
+    run("mv", "link", "dangling", "new/", cwd=files)
+    assert (files / "new/link").readlink() == Path("folder")
+    assert (files / "new/dangling").is_symlink()
+    run("rm", "-r", f"file://{files}/folder", cwd=files)
+    assert not (files / "folder").exists()
 
 
 def test_removing_follows_no_links(run: Run, files: Path) -> None:
@@ -81,15 +95,27 @@ def test_removing_follows_no_links(run: Run, files: Path) -> None:
     (files / "folder/link").symlink_to(files / "kept")
     (files / "other").symlink_to(files / "kept")
     refused = run("rm", "folder", cwd=files, status=2).stderr
-    assert "is a directory" in refused
+    assert "names a directory" in refused
     assert "removed 2 files" in run("rm", "-r", "folder", cwd=files).stderr
     run("rm", "-r", "other", cwd=files)
     assert names(files) == ["a.txt", "b c+d%.txt", "kept", "kept/x"]
     assert "no such file" in run("rm", "none", "a.txt", cwd=files, status=4).stderr.lower()
     assert not (files / "a.txt").exists(), "one that is not there keeps no other"
     run("rm", "--force", "none", "no*ne", cwd=files)
-    for above in ("/", ".", "..", str(files.parent)):
+    (files / "up").symlink_to(files.parent)
+    for above in (
+        "/",
+        ".",
+        "..",
+        str(files.parent),
+        "kept/..",
+        "kept/../..",
+        f"{files}/kept/..",
+        "up/files",
+        "/tmp/..",
+    ):
         assert "nothing was done" in run("rm", "-r", above, cwd=files, status=2).stderr
+    (files / "up").unlink()
     assert (files / "kept/x").exists()
 
 

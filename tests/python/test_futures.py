@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, as_completed
 from pathlib import Path
@@ -86,3 +89,49 @@ def test_cpythons_own_tests_pass_as_they_do_with_its_executors() -> None:
         [sys.executable, ROOT / "scripts" / "futures.py"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_initializer_sets_names_of_the_program(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from functools import partial\n"
+        "from eyas.futures import Executor\n"
+        "MODEL = None\n"
+        "def begin(x):\n    global MODEL\n    MODEL = x\n"
+        "def get(n):\n    return MODEL, n\n"
+        "if __name__ == '__main__':\n"
+        "    with Executor(max_workers=1, initializer=begin, initargs=(7,)) as executor:\n"
+        "        print(list(executor.map(get, range(2))), executor.submit(partial(get, 5)).result())\n"
+        "        print(list(executor.map(get, range(2), chunksize=2)))\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout == "[(7, 0), (7, 1)] (7, 5)\n[(7, 0), (7, 1)]\n"
+
+
+def test_a_given_cluster_runs_no_more_calls_at_once_than_the_executor_has_workers(tmp_path: Path) -> None:
+    def busy(n: int) -> tuple[float, float]:
+        began = time.time()
+        time.sleep(0.1)
+        return began, time.time()
+
+    with eyas.Cluster(nodes=2, slots=2, dir=str(tmp_path / "c")) as c, Executor(1, cluster=c) as executor:
+        times = sorted(executor.map(busy, range(4)))
+    assert all(one[1] <= next_one[0] for one, next_one in itertools.pairwise(times))
+
+
+def test_calls_that_wait_are_cancelled_and_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
+    with Executor(max_workers=1) as executor:
+        waiting = [executor.submit(time.sleep, 0.2) for _ in range(6)]
+        assert sum(future.cancel() for future in waiting) >= 4
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import time\nfrom eyas.futures import Executor\n"
+        "with Executor(max_workers=2) as executor:\n"
+        "    futures = [executor.submit(time.sleep, 1000) for _ in range(4)]\n"
+        "    while not any(future.running() for future in futures): time.sleep(0.01)\n"
+        "    print('runs', flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"runs\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) != 0

@@ -88,7 +88,7 @@ def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: P
         eyas.glob("*.nothing")
     with pytest.raises(eyas.EyasError, match=r"\{nonsense\}"):
         cluster.map("echo {nonsense}", numbers(here, 1))
-    with pytest.raises(eyas.EyasError, match="--rubbish"):
+    with pytest.raises(eyas.EyasError, match="rubbish"):
         cluster.map("true {in}", numbers(here, 1), rubbish=3)
     with pytest.raises(eyas.EyasError, match="no-such-policy"):
         eyas.Cluster(placement="no-such-policy")
@@ -300,3 +300,43 @@ def test_an_array_that_cannot_change_is_looked_at_once(
     assert len(looks) == 2, "the view of what may change is looked at, and the array once"
     frame[0] = 2
     assert spool.keep(view) != spool.keep(frozen)
+
+
+def test_options_that_say_nothing_of_tasks_are_refused_and_parameters_are_values(
+    cluster: eyas.Cluster, here: Path
+) -> None:
+    for option in ("dry_run", "to_list", "resume", "json", "nodes"):
+        with pytest.raises(eyas.EyasError, match=f"no argument '{option}'"):
+            cluster.map("true", numbers(here, 1), **{option: "3"})
+    run = cluster.map("echo {x}", param={"x": [1, 2]})
+    assert sorted(task.stdout for task in run.tasks()) == [b"1\n", b"2\n"]
+    with pytest.raises(eyas.EyasError, match="comma"):
+        cluster.map("echo {x}", param={"x": ["a,b"]})
+    with pytest.raises(eyas.EyasError, match="this is one task"):
+        cluster.run({"id": "a", "command": "true"})  # type: ignore[arg-type,dict-item]
+
+
+def test_what_a_call_cannot_have_is_said(cluster: eyas.Cluster) -> None:
+    for wrong, words in (({"walltime": -1}, "walltime is -1"), ({"retries": -1}, "retries is -1")):
+        with pytest.raises(ValueError, match=words):
+            cluster.submit(int, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="dictionary"):
+        cluster.submit(int, resources=3)  # type: ignore[arg-type]
+    missing = cluster.submit(len, eyas.File("/not/there")).exception()
+    assert type(missing) is eyas.TaskFailed and "/not/there" in str(missing)
+
+
+def test_a_program_that_was_changed_runs_as_it_is_now(start: Start, tmp_path: Path) -> None:
+    start("dispatcher", "--dir", tmp_path / "d")
+    wait_until(lambda: (tmp_path / "d/join.json").exists(), "the dispatcher is up")
+    start("executor", "--join", tmp_path / "d/join.json", "--dir", tmp_path / "n", "--slots", "1")
+    (tmp_path / "use.py").write_text(
+        "import eyas, beside\n"
+        f"with eyas.connect({str(tmp_path / 'd/join.json')!r}) as c: print(c.submit(beside.say).result())\n"
+    )
+    for said in ("old", "new text"):
+        (tmp_path / "beside.py").write_text(f"def say(): return {said!r}\n")
+        done = subprocess.run(
+            [sys.executable, "-B", "use.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == said + "\n"

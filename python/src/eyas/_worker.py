@@ -1,4 +1,5 @@
-"""The process that runs functions on a node: `python -m eyas._worker CALL` runs one, and a slot of eyas gives it further ones.
+"""The process that runs functions on a node: `python -m eyas._worker CLIENT CALL` runs one, and a slot of eyas gives it further ones
+of the same client. Another client's program may have other modules of the same names, so it gets a process of its own.
 
 A slot starts it once (`EYAS_WARM`, crates/engine/runner/src/warm.rs) and tells it over a socket of each call: the path of the
 task's sandbox, and CALL. What it answers with is printed to standard output, in ASCII:
@@ -31,8 +32,8 @@ KEPT_BYTES_MAX = 1 << 30
 PRINTED_BYTES_MAX = 16 << 10
 
 _objects: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-# The initializers that have run here, by the executor that they are of.
-_begun: set[str] = set()
+# The initializers that have run here, by the executor that they are of, with the names that they have set in the program.
+_begun: dict[str, dict[str, Any]] = {}
 
 
 def write_object(value: Any, dumps: Any) -> list[bytes | memoryview]:
@@ -123,8 +124,8 @@ class _Printed:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except (OSError, ValueError):
-                pass  # the function has closed it
+            except (OSError, ValueError, AttributeError):
+                pass  # the function has closed it, or put something else there
         size = os.fstat(self._fd).st_size
         printed = os.pread(self._fd, PRINTED_BYTES_MAX, max(0, size - PRINTED_BYTES_MAX))
         os.dup2(2, 1)
@@ -149,6 +150,14 @@ def _error(kind: bytes, error: BaseException, printed: bytes) -> bytes:
         return _said(kind, (RuntimeError(f"{type(error).__name__}: {error}"), text), printed)
 
 
+def _globals_of(function: Any) -> dict[str, Any] | None:
+    """The names of the client's own program that a function of it sees. It travels with them, so each call has its own."""
+    function = getattr(function, "func", function)  # functools.partial
+    function = getattr(function, "__func__", function)
+    found = getattr(function, "__globals__", None)
+    return found if isinstance(found, dict) and getattr(function, "__module__", "") == "__main__" else None
+
+
 def answer_to(word: str) -> tuple[int, bytes]:
     """Does a call. Gives the exit status of its task, and what is printed for the client."""
     printed = _Printed()
@@ -169,10 +178,21 @@ def answer_to(word: str) -> tuple[int, bytes]:
         if pool is not None and pool[0] not in _begun:
             kind = b"I"
             initializer, arguments = pickle.loads(pool[1])
+            before = dict(_globals_of(initializer) or ())
             initializer(*arguments)
-            _begun.add(pool[0])
+            after = _globals_of(initializer) or {}
+            _begun[pool[0]] = {
+                name: value
+                for name, value in after.items()
+                if name not in before or before[name] is not value
+            }
             kind = b"E"
         function, args, kwargs = _Unpickler(io.BytesIO(call)).load()
+        if pool is not None and _begun[pool[0]]:
+            for one in (function, *args, *kwargs.values()):
+                names = _globals_of(one)
+                if names is not None:
+                    names.update(_begun[pool[0]])
         value = function(*args, **kwargs)
         return 0, _said(b"R", value, printed.take())
     except BaseException as error:
@@ -231,7 +251,7 @@ def main() -> int:
     number = os.environ.pop("EYAS_WARM_SOCKET", None)
     os.environ.pop("EYAS_WARM", None)
     if number is None:
-        return _do(sys.argv[1], out)
+        return _do(sys.argv[2], out)
     with socket.socket(fileno=int(number)) as connection:
         connection.set_inheritable(False)
         serve(connection, out)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _ffi
 from ._find import find_binary
-from .errors import raise_ours
+from .errors import EyasError, raise_ours
+from .files import File
 from .runs import Run
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _words(options: Mapping[str, object]) -> list[str]:
         elif isinstance(value, (str, int, float, os.PathLike)):
             words.append(f"{option}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
         elif isinstance(value, Mapping):
-            words += [f"{option}={key}={of}" for key, of in value.items()]
+            words += [f"{option}={key}={_several(name, of)}" for key, of in value.items()]
         elif isinstance(value, Iterable):
             words += [f"{option}={one}" for one in value]
         else:
@@ -58,6 +59,45 @@ def _words(options: Mapping[str, object]) -> list[str]:
                 f"{name} is a {type(value).__name__}: give a text, a number, a path or a list of these"
             )
     return words
+
+
+def _several(name: str, value: object) -> str:
+    """Values of a parameter: one as it is, several with commas between them."""
+    if isinstance(value, (str, os.PathLike)) or not isinstance(value, Iterable):
+        return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    values = [os.fspath(one) if isinstance(one, os.PathLike) else str(one) for one in value]
+    with_comma = next((one for one in values if "," in one), None)
+    if with_comma is not None:
+        raise EyasError(f"{name} has the value {with_comma!r} with a comma, which parts values", "use csv=")
+    return ",".join(values)
+
+
+# Options of `eyas map` that say what the tasks are. The others are about a cluster, or about a command line.
+_MAP_OPTIONS = frozenset(
+    "out shell param csv tsv files range keep_new with container env env_file no_replace cpus task_gpus task_resource"
+    " task_memory walltime retries priority label".split()
+)
+
+
+def _refuse_others(options: Mapping[str, object]) -> None:
+    for name in options:
+        if name.strip("_") not in _MAP_OPTIONS:
+            known = ", ".join(sorted(_MAP_OPTIONS))
+            raise EyasError(
+                f"map has no argument {name!r}; it has {known}",
+                "options about the cluster are arguments of eyas.Cluster",
+            )
+
+
+def _plain(value: object) -> object:
+    """What a task list may have beside plain JSON."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, File):
+        return value.location
+    raise TypeError(
+        f"a task has {value!r}, a {type(value).__name__}: a task list has texts, numbers and paths"
+    )
 
 
 def glob(pattern: str | os.PathLike[str]) -> list[str]:
@@ -131,9 +171,9 @@ class Client:
     def map(
         self,
         command: str | Sequence[str],
-        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+        files: str | os.PathLike[str] | File | Iterable[str | os.PathLike[str] | File] = (),
         *,
-        out: str | Iterable[str] = (),
+        out: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
         shell: bool = False,
         **options: object,
     ) -> Run:
@@ -145,7 +185,8 @@ class Client:
             and with `shell` it goes to the shell as it is.
         files : paths, URLs or patterns; each file makes one task.
         out : templates of the outputs' locations.
-        options : any option of `eyas map`, such as `retries=2`, `env=["PATH"]`, `range="0..100"`, `with_=["model.bin"]`.
+        options : options of `eyas map` that say what the tasks are, such as `retries=2`, `env=["PATH"]`, `range="0..100"`,
+            `with_=["model.bin"]`, `param={"x": [1, 2]}`.
 
         Raises
         ------
@@ -155,9 +196,12 @@ class Client:
             words = [command] if shell else shlex.split(command)
         else:
             words = list(command)
-        one_or_more = [files] if isinstance(files, (str, os.PathLike)) else files
-        names = [os.fspath(name) for name in one_or_more]
-        outs = [out] if isinstance(out, str) else list(out)
+        one_or_more = [files] if isinstance(files, (str, os.PathLike, File)) else files
+        names = [name.location if isinstance(name, File) else os.fspath(name) for name in one_or_more]
+        outs = [os.fspath(one) for one in ([out] if isinstance(out, (str, os.PathLike)) else out)]
+        _refuse_others(options)
+        if not "".join(words).strip():
+            raise EyasError("the command is empty: name a program")
         more = _words({"out": outs, "shell": shell, **options})
         try:
             number, n_tasks = self._connection().submit_map(" ".join(words), more, names, words)
@@ -180,7 +224,12 @@ class Client:
         if isinstance(tasks, (str, os.PathLike)):
             lines, name = Path(tasks).read_text(encoding="utf-8"), os.fspath(tasks)
         else:
-            lines, name = "".join(json.dumps(dict(task)) + "\n" for task in tasks), "tasks of Python"
+            if isinstance(tasks, Mapping):
+                raise EyasError("a list of tasks is needed, and this is one task: write [task]")
+            lines, name = (
+                "".join(json.dumps(dict(task), default=_plain) + "\n" for task in tasks),
+                "tasks of Python",
+            )
         try:
             number, n_tasks = self._connection().submit_list(name, lines, name)
         except _ffi.FfiError as error:
@@ -275,10 +324,10 @@ class Cluster(Client):
 
         Parameters
         ----------
-        nodes : how many nodes: processes of this machine, or with `provider="slurm"` and its like, of others.
+        nodes : how many nodes: processes of this machine, or with `provide="slurm"` and its like, of others.
         slots : how many tasks a node runs at once; default: its processors.
         cache : the size of each node's cache, such as `"2GiB"`.
-        options : any option of `eyas run` about clusters, such as `placement="max-cache-hit"`, `dir="folder"`, `provider="slurm"`.
+        options : any option of `eyas run` about clusters, such as `placement="max-cache-hit"`, `dir="folder"`, `provide="slurm"`.
 
         Raises
         ------

@@ -163,6 +163,11 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._id: str | None = None
         self._run: int | None = None
 
+    @property
+    def task(self) -> str | None:
+        """The id of the call's task, for `eyas logs` and `eyas explain`; `None` before it was packed."""
+        return self._id
+
     def cancel(self) -> bool:
         """Cancel the call; where it runs already, it is ended. `False`: it had ended, or cannot be cancelled any more."""
         if super().cancel():
@@ -207,6 +212,14 @@ def _parse_bytes(text: str | int) -> int:
 
 def _limits(resources: Mapping[str, Any] | None, retries: int, walltime: float | None) -> dict[str, object]:
     known = {"cpus", "memory"}
+    if resources is not None and not isinstance(resources, Mapping):
+        raise TypeError(
+            f"resources is {resources!r}: give a dictionary such as {{'cpus': 2, 'memory': '2GiB'}}"
+        )
+    if not isinstance(retries, int) or retries < 0:
+        raise ValueError(f"retries is {retries!r}: give a whole number, 0 or more")
+    if walltime is not None and (not isinstance(walltime, (int, float)) or walltime <= 0):
+        raise ValueError(f"walltime is {walltime!r}: give seconds, as a number above 0")
     unknown = sorted(set(resources or ()) - known)
     if unknown:
         raise ValueError(
@@ -250,7 +263,7 @@ class Calls:
         self._run: int | None = None
         self._gone: BaseException | None = None
         self._to_give: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
-        self._env = [("EYAS_WARM", "3")]
+        self._env = [("EYAS_WARM", "4")]
         python_path = _python_path()
         if python_path is not None:
             self._env.append(("PYTHONPATH", python_path))
@@ -348,7 +361,7 @@ class Calls:
         future._id = task
         future._call = {
             "id": task,
-            "command": [sys.executable, "-m", "eyas._worker", word],
+            "command": [sys.executable, "-m", "eyas._worker", self._name, word],
             "inputs": list(inputs.items()),
             "env": self._env,
             "label": getattr(fn, "__qualname__", type(fn).__name__),
@@ -528,7 +541,8 @@ class Calls:
         if not kind or (task["state"] == "failed" and kind == b"R"):
             stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
             reason = task["reason"] or "it did not say what it returned"
-            return None, WorkerLost(task["id"], run, reason, stderr)
+            ended = reason.startswith(("the program ended with status ", "the program was ended by signal "))
+            return None, (WorkerLost if ended else TaskFailed)(task["id"], run, reason, stderr)
         value, printed = pickle.loads(base64.b64decode(said[1:]))
         if printed and future._pool is not None:
             # As from the processes of the standard library.

@@ -8,10 +8,12 @@ with Executor(max_workers=4) as executor:
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +35,9 @@ __all__ = ["BrokenExecutor", "Executor"]
 
 # The standard library's.
 _LOGGER = logging.getLogger("concurrent.futures")
+
+# Calls that take less than this are short.
+_SHORT_S = 0.05
 
 _AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
 _AFTER_EXIT = "cannot schedule new futures after interpreter shutdown"
@@ -64,16 +69,21 @@ class _State:
         self.changed = threading.Condition()
         self.waiting: deque[_Waiting] = deque()
         self.n_given = 0
+        # How long calls took lately, from when they were given, shared by those that were there.
+        self.mean_s = _SHORT_S
         self.is_shut_down = False
         self.is_ended = False
         self.why_broken: str | None = None
         pool.on_broken = self.on_broken
 
-    # A call that was given cannot be cancelled any more, so not many more are given than run at once; and enough for no slot
-    # to wait for its next one.
     @property
     def given_max(self) -> int:
-        return 4 * self.max_workers + 4
+        """How many calls the cluster has at most. One that was given cannot be cancelled any more, as in the standard library, so there
+        is one more than run at once, and some more where calls are so short that slots would wait for the next one.
+        """
+        if not self.is_own:
+            return self.max_workers  # the cluster may have more slots
+        return 4 * self.max_workers + 4 if self.mean_s < _SHORT_S else self.max_workers + 1
 
     def calls(self) -> Calls:
         if self.client is None:
@@ -103,7 +113,8 @@ class _State:
                 if not call.future.set_running_or_notify_cancel():
                     continue
                 self.n_given += 1
-            call.future.add_done_callback(self.on_done)
+            began, n_given = time.monotonic(), self.n_given
+            call.future.add_done_callback(functools.partial(self.on_done, began, n_given))
             try:
                 self.calls().give(call.future, call.fn, call.args, call.kwargs)
             except BaseException as error:
@@ -112,9 +123,11 @@ class _State:
         with self.changed:
             self.changed.notify_all()
 
-    def on_done(self, _: Future[Any]) -> None:
+    def on_done(self, began: float, n_given: int, _: Future[Any]) -> None:
+        took_s = (time.monotonic() - began) * min(1.0, self.max_workers / n_given)
         with self.changed:
             self.n_given -= 1
+            self.mean_s += (took_s - self.mean_s) / 4
         self.go_on()
 
     def on_broken(self, error: BaseException) -> None:
@@ -145,6 +158,16 @@ class _State:
             self.changed.wait_for(lambda: not self.waiting and not self.n_given)
             if self.is_ended:
                 return
+            self.is_ended = True
+            client, self.client = self.client, None
+        _states.discard(self)
+        if self.is_own and client is not None:
+            client.close()
+
+    def give_up(self) -> None:
+        """Cancel all calls, also those that run, and end the cluster where it is the executor's own."""
+        self.shut_down(True)
+        with self.changed:
             self.is_ended = True
             client, self.client = self.client, None
         _states.discard(self)
@@ -201,8 +224,12 @@ class Executor(futures.Executor):
         *,
         cluster: Client | None = None,
     ) -> None:
+        if cluster is not None and not isinstance(cluster, Client):
+            raise TypeError(f"cluster is {cluster!r}: give an eyas.Cluster, or what eyas.connect gives")
         if max_workers is None:
             max_workers = os.cpu_count() or 1
+        elif not isinstance(max_workers, int):
+            raise TypeError(f"max_workers is {max_workers!r}: give a whole number")
         elif max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
@@ -241,11 +268,22 @@ class Executor(futures.Executor):
         results = super().map(_call_chunk, itertools.repeat(fn), chunks, timeout=timeout, **more)
         return itertools.chain.from_iterable(results)
 
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        """Wait for the calls that were submitted. After ^C they are ended."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._state.give_up()
+        else:
+            self.shutdown(wait=True)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls. `wait` for those that were submitted; `cancel_futures`: for those that have begun only."""
         self._state.shut_down(cancel_futures)
         if wait:
-            self._state.end()
+            try:
+                self._state.end()
+            except KeyboardInterrupt:
+                self._state.give_up()
+                raise
         else:
             self._state.end_later()
 

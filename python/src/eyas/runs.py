@@ -92,6 +92,8 @@ class Run:
             if found is None:
                 return False
             self._ended = json.loads(found[0]), found[1]
+            if progress is not None:
+                progress(self._ended[0])
         if check:
             self._check()
         return True

@@ -57,15 +57,20 @@ pub struct CopyTarget<'a> {
     below: Option<&'a Path>,
 }
 
-/// Copies an object. Gives what was read.
-pub fn copy(homes: &Homes, to: &CopyTarget<'_>, from: &Location, moving: &Moving) -> Result<Stat, Error> {
+/// Copies an object. Gives what was read, and what was written.
+pub fn copy(
+    homes: &Homes,
+    to: &CopyTarget<'_>,
+    from: &Location,
+    moving: &Moving,
+) -> Result<(Stat, Stat), Error> {
     let opened = homes.open(from, None)?;
     let stat = opened.stat;
     let (mode, modified_ns) = (stat.version.mode().map(|mode| mode & !umask()), stat.version.modified_ns());
     let mut body = Counted { reader: opened.reader, moving };
     let put = Put { below: to.below, mode, modified_ns, ..Put::simple(Some(stat.size_bytes)) };
-    homes.put(to.location, &mut body, &put)?;
-    Ok(stat)
+    let written = homes.put(to.location, &mut body, &put)?;
+    Ok((stat, written))
 }
 
 /// Gives each source its place at the target, and does `work` for each.

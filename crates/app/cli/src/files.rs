@@ -45,6 +45,9 @@ pub struct MkdirArgs {
     /// Directories: paths or URLs. Those above them are made, too
     #[arg(value_name = "DIRECTORY", required = true)]
     directories: Vec<String>,
+    /// Is taken, as those above are made in any case
+    #[arg(short, long, hide = true)]
+    parents: bool,
 }
 
 #[derive(Args)]
@@ -74,11 +77,22 @@ fn mode(text: &str) -> Result<u32, String> {
 
 /// A word that names a directory, as its location; `None`: it names something else.
 fn directory_of(word: &str) -> Result<Option<Location>, Fault> {
-    let is_link = std::fs::symlink_metadata(word).is_ok_and(|found| found.is_symlink());
-    match word.ends_with('/') || Path::new(word).is_dir() && !is_link {
+    let bare = homes::location(match word.trim_end_matches('/') {
+        "" => "/",
+        bare => bare,
+    });
+    let is_link = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let is_local_directory =
+        bare.as_ref().is_ok_and(|bare| bare.path().is_some_and(|path| path.is_dir() && !is_link(path)));
+    match word.ends_with('/') || is_local_directory {
         true => homes::location(&format!("{}/", word.trim_end_matches('/'))).map(Some),
         false => Ok(None),
     }
+}
+
+/// The own name of a directory.
+fn name_of(directory: &Location) -> Result<String, Fault> {
+    Ok(homes::location(directory.as_str().trim_end_matches('/'))?.file_name())
 }
 
 /// A whole home, or the folder that the user is in, is nothing that is moved or removed by a slip of a finger.
@@ -86,9 +100,11 @@ fn refuse_whole_home(verb: &str, location: &Location) -> Result<(), Fault> {
     let text = location.as_str();
     let below_host =
         |rest: &str| rest.split_once('/').is_some_and(|(_, path)| !path.trim_matches('/').is_empty());
-    let what = match (location.path(), text.split_once("://")) {
+    // Links and `..` lead elsewhere than they seem to.
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let what = match (location.path().map(real), text.split_once("://")) {
         (Some(path), _) if path == Path::new("/") => "all of a home",
-        (Some(path), _) if working()?.starts_with(path) => "the folder that you are in, or above it",
+        (Some(path), _) if real(&working()?).starts_with(&path) => "the folder that you are in, or above it",
         (None, Some((_, rest))) if !below_host(rest) => "all of a home",
         _ => return Ok(()),
     };
@@ -104,8 +120,14 @@ pub fn mv(args: MvArgs) -> Result<Exit, Fault> {
     let left_out = LeftOut::default();
     let (mut sources, mut directories) = (vec![], vec![]);
     for word in &args.sources {
+        let is_link = std::fs::symlink_metadata(word).is_ok_and(|found| found.is_symlink());
         match directory_of(word)? {
             Some(directory) => directories.push(directory),
+            // The link itself, wherever it leads.
+            None if is_link => {
+                let location = homes::location(word)?;
+                sources.push(Source { name: location.file_name(), location, is_listed: false });
+            }
             None => sources.extend(sources_of(&homes, word, false, &left_out)?),
         }
     }
@@ -139,7 +161,7 @@ fn objects_below(
         return Err(homes::nothing(directory.as_str()));
     }
     if into {
-        let above = directory.file_name();
+        let above = name_of(directory)?;
         sources.iter_mut().for_each(|source| source.name = format!("{above}/{}", source.name));
     }
     Ok(sources)
@@ -148,7 +170,7 @@ fn objects_below(
 fn move_directory(homes: &Homes, directory: &Location, target: &str, into: bool) -> Result<(), Fault> {
     let target_directory = target_of(target)?;
     let to = match into {
-        true => target_directory.below(&directory.file_name()).map_err(homes::fault)?,
+        true => target_directory.below(&name_of(directory)?).map_err(homes::fault)?,
         false => target_directory,
     };
     match homes.rename(directory, &to).map_err(homes::fault)? {
@@ -187,8 +209,12 @@ fn move_object(homes: &Homes, to: &CopyTarget<'_>, from: &Location, moving: &Mov
             return Err(refuse(ErrorKind::InvalidName, &why));
         }
     }
-    let copied = copy(homes, to, from, moving)?;
-    if homes.stat(from)?.version.contradicts(&copied.version) {
+    let (read, written) = copy(homes, to, from, moving)?;
+    if homes.stat(to.location)?.version.contradicts(&written.version) {
+        let why = format!("somebody else has written {} meanwhile; it is kept", to.location);
+        return Err(refuse(ErrorKind::Changed, &why));
+    }
+    if homes.stat(from)?.version.contradicts(&read.version) {
         let why = format!("it changed while it was copied to {}; both are kept", to.location);
         return Err(refuse(ErrorKind::Changed, &why));
     }
@@ -207,7 +233,7 @@ pub fn rm(args: RmArgs) -> Result<Exit, Fault> {
                 directories.push(directory);
             }
             Some(_) => {
-                let message = format!("{} is a directory; nothing was removed", shown(word));
+                let message = format!("{} names a directory; nothing was removed", shown(word));
                 return Err(
                     Fault::new(Exit::BadInput, message).hint("-r removes it with all that is below it")
                 );
@@ -215,7 +241,10 @@ pub fn rm(args: RmArgs) -> Result<Exit, Fault> {
             None => {
                 for location in named_by(&homes, word, args.force)? {
                     match args.recursive && location.path().is_none() && is_no_file(&homes, &location)? {
-                        true => directories.push(location),
+                        true => {
+                            refuse_whole_home("rm", &location)?;
+                            directories.push(location);
+                        }
                         false => objects.push(location),
                     }
                 }
@@ -305,6 +334,9 @@ impl Removed {
 pub fn mkdir(args: MkdirArgs) -> Result<Exit, Fault> {
     let homes = homes::open()?;
     for word in &args.directories {
+        if word.is_empty() {
+            return Err(Fault::new(Exit::BadInput, "a directory needs a name"));
+        }
         let location = homes::location(&format!("{}/", word.trim_end_matches('/')))?;
         homes.make_directory(&location).map_err(|error| {
             let is_flat = location.has_flat_names();

@@ -108,7 +108,7 @@ pub fn main() -> ExitCode {
     }
     let words: Vec<OsString> = std::env::args_os().collect();
     if help::is_overview(&words) {
-        tell(&help::overview(<Cli as clap::CommandFactory>::command()), words.len() < 2);
+        tell(&help::overview(program()), words.len() < 2);
         return ExitCode::from(if words.len() < 2 { Exit::BadInput.code() } else { 0 });
     }
     match profile::expand(words) {
@@ -205,6 +205,11 @@ fn tell(text: &clap::builder::StyledStr, is_error: bool) {
     };
 }
 
+/// The command line of the whole program.
+fn program() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 fn run(verb: Verb) -> Result<Exit, Fault> {
     match verb {
         Verb::Map(args) => map::map(args),
@@ -251,7 +256,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),
         Verb::Provider(args) => provider::provider(args),
-        Verb::Completions(args) => shell::completions(&args),
-        Verb::Man(args) => shell::man(&args),
+        Verb::Completions(args) => shell::completions(&args, program()),
+        Verb::Man(args) => shell::man(&args, program()),
     }
 }

@@ -1,9 +1,8 @@
 //! `eyas completions` and `eyas man`: what a shell and `man` know of the program, made of the same declarations as its help.
 
 use crate::help::names_of_verbs;
-use crate::verb::Cli;
 use crate::{Exit, Fault};
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use eyas_text::{plural, shown_path};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,29 +21,24 @@ pub struct ManArgs {
     folder: PathBuf,
 }
 
-/// The program with the verbs that people type.
-fn program() -> Command {
-    let mut command = Cli::command();
-    command.build();
-    command
-}
-
-pub fn completions(args: &CompletionsArgs) -> Result<Exit, Fault> {
+/// * `program`: the command line of the whole program.
+pub fn completions(args: &CompletionsArgs, mut program: Command) -> Result<Exit, Fault> {
     let shell: clap_complete::Shell = args.shell.parse().expect("the values of the option are shells");
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "eyas", &mut script);
+    clap_complete::generate(shell, &mut program, "eyas", &mut script);
     let mut out = eyas_text::raw_unless_terminal();
     out.write_all(&script)?;
     out.flush()?;
     Ok(Exit::Good)
 }
 
-pub fn man(args: &ManArgs) -> Result<Exit, Fault> {
+/// * `program`: the command line of the whole program.
+pub fn man(args: &ManArgs, mut program: Command) -> Result<Exit, Fault> {
     let fail = |what: &Path, error: std::io::Error| {
         Fault::new(Exit::Other, format!("{} cannot be written: {error}", shown_path(what)))
     };
     std::fs::create_dir_all(&args.folder).map_err(|error| fail(&args.folder, error))?;
-    let program = program();
+    program.build();
     let verbs = names_of_verbs().filter_map(|name| program.find_subcommand(name).cloned());
     let mut n_pages = 0;
     for command in std::iter::once(program.clone()).chain(verbs) {

@@ -51,6 +51,19 @@ pub fn ends_with(command: &mut Command, parent: u32, signal: i32) {
     }
 }
 
+/// Has a command begin with its standard streams alone: what else is open here is not for it.
+pub fn close_others(command: &mut Command) {
+    // SAFETY: a plain system call, after which the new process goes on as it was. What is open stays so until it begins.
+    unsafe {
+        command.pre_exec(|| {
+            match libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
 /// Ends all children of this process except `slots`, and the processes that these leave in turn. Returns how
 /// many did not go within `give_up_after`: they wait in the kernel, and die when they return from there.
 pub fn end_strays(slots: &[u32], give_up_after: Duration) -> usize {
@@ -66,6 +79,10 @@ pub fn end_strays(slots: &[u32], give_up_after: Duration) -> usize {
         }
         // The processes that they have started become our children only when they are dead.
         strays.retain(|&pid| !is_reaped(pid));
+        // One that is traced dies when its tracer has, which may be below it.
+        for pid in strays.iter().flat_map(|&stray| tree::all_below(stray.unsigned_abs())) {
+            sys::kill(pid, libc::SIGKILL);
+        }
         if strays.is_empty() && tree::children_of(std::process::id()).iter().all(is_slot) {
             return 0;
         }
@@ -106,4 +123,30 @@ fn is_reaped(pid: libc::pid_t) -> bool {
     // SAFETY: `status` is a valid place.
     let found = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | libc::__WALL) };
     found != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_command_begins_with_its_standard_streams_alone() {
+        let file = File::open("/dev/null").unwrap();
+        // SAFETY: both are open, and nothing else has the new number. The copy stays open in programs that are started.
+        let open = unsafe { libc::dup(file.as_raw_fd()) };
+        let told = |close: bool| {
+            let mut command = Command::new("readlink");
+            command.arg(format!("/proc/self/fd/{open}"));
+            if close {
+                close_others(&mut command);
+            }
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        assert_eq!(told(false), "/dev/null\n");
+        assert_eq!(told(true), "");
+        // SAFETY: it is ours.
+        unsafe { libc::close(open) };
+    }
 }

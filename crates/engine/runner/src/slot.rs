@@ -382,14 +382,16 @@ impl Slot {
         let wants_room = self.n_sent < self.unsent.len() && self.report_at_ns.is_none();
         let socket_events = if wants_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         let on = |fd: &OwnedFd, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
-        let warm = self.warm.as_ref().filter(|_| self.running.is_some()).map_or(-1, WarmProgram::socket);
+        let program = self.warm.as_ref().filter(|_| self.running.is_some());
+        let warm = program.map_or(-1, WarmProgram::socket);
+        let sending = if program.is_some_and(WarmProgram::is_sending) { libc::POLLOUT } else { 0 };
         let mut fds = [
             on(&self.socket, socket_events),
             on(&self.children, libc::POLLIN),
             on(&self.stdout, libc::POLLIN),
             on(&self.stderr, libc::POLLIN),
             // A negative number is passed over.
-            libc::pollfd { fd: warm, events: libc::POLLIN, revents: 0 },
+            libc::pollfd { fd: warm, events: libc::POLLIN | sending, revents: 0 },
         ];
         let timeout_ptr =
             timeout.as_ref().map_or(std::ptr::null(), |timeout| timeout as *const libc::timespec);
@@ -706,6 +708,8 @@ impl Slot {
     /// The program that stays has said something about its task.
     fn on_warm(&mut self) {
         let Some(program) = &mut self.warm else { return };
+        // Where it has ended, that is read.
+        let _ = program.send();
         match program.read() {
             WarmAnswer::None => {}
             // Its end follows.

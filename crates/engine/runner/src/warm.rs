@@ -82,6 +82,8 @@ pub struct WarmProgram {
     pub pid: libc::pid_t,
     socket: UnixStream,
     answer: Vec<u8>,
+    /// What the program has yet to be told of its task: it may read slowly, or never.
+    unsent: Vec<u8>,
     /// Processor time in clock ticks, in user and in system mode, when the task began.
     ticks: (u64, u64),
 }
@@ -105,7 +107,8 @@ pub fn sockets() -> io::Result<(UnixStream, OwnedFd)> {
 impl WarmProgram {
     /// A program that was started for a task, `None` where the task is no such one.
     pub fn new(spec: &RunSpec, pid: libc::pid_t, socket: UnixStream) -> Option<WarmProgram> {
-        Some(WarmProgram { kind: kind_of(spec)?, pid, socket, answer: vec![], ticks: (0, 0) })
+        socket.set_nonblocking(true).ok()?;
+        Some(WarmProgram { kind: kind_of(spec)?, pid, socket, answer: vec![], unsent: vec![], ticks: (0, 0) })
     }
 
     pub fn is_for(&self, spec: &RunSpec) -> bool {
@@ -116,8 +119,13 @@ impl WarmProgram {
         self.socket.as_raw_fd()
     }
 
-    /// Gives the program a task. Errors: it has ended.
+    /// Gives the program a task. Errors: it has ended, or has said something that nobody had asked for.
     pub fn give(&mut self, spec: &RunSpec, sandbox: &[u8]) -> io::Result<()> {
+        match self.socket.read(&mut [0; 1]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
+        }
         let Program::Exec(argv) = &spec.program else { return Err(io::ErrorKind::InvalidInput.into()) };
         let words = &argv[self.kind.words.len()..];
         let n_words = words.len().to_string();
@@ -134,7 +142,26 @@ impl WarmProgram {
         self.ticks = tree::ticks_of(self.pid).unwrap_or_default();
         let mut frame = (texts.len() as u32).to_le_bytes().to_vec();
         frame.append(&mut texts);
-        self.socket.write_all(&frame)
+        self.unsent = frame;
+        self.send()
+    }
+
+    /// Whether the program has yet to be told something.
+    pub fn is_sending(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Tells the program as much as it takes now. Errors: it has ended.
+    pub fn send(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.socket.write(&self.unsent) {
+                Ok(n) => drop(self.unsent.drain(..n)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Reads what there is.
@@ -150,7 +177,9 @@ impl WarmProgram {
                     Err(_) => WarmAnswer::None,
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => WarmAnswer::None,
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                WarmAnswer::None
+            }
             Err(_) => WarmAnswer::Gone,
         }
     }
@@ -240,6 +269,13 @@ mod tests {
         assert_eq!(&frame, b"\x18\0\0\0/box\x002\x00two\0\0EYAS_WARM=1\0");
         its.write_all(&7i32.to_le_bytes()).unwrap();
         assert!(matches!(program.read(), WarmAnswer::Ended(7)));
+        let large = "x".repeat(4 << 20);
+        program.give(&spec(&["p", &large], "1"), b"/box").unwrap();
+        assert!(program.is_sending(), "a program that does not read is not waited for");
+        let _ = its.write_all(&[0; 8]);
+        assert!(matches!(program.read(), WarmAnswer::Ended(0)));
+        program.give(&spec(&["p", "three"], "1"), b"/box").expect_err("it has said more than it was asked");
+        let _ = program.read();
         drop(its);
         assert!(matches!(program.read(), WarmAnswer::Gone));
     }

@@ -17,6 +17,7 @@ use eyas_text::{reason, shown, shown_path};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// What a job is given.
@@ -187,6 +188,19 @@ fn make_folder(path: &Path) -> Result<()> {
     })
 }
 
+/// Copies a file, which has to be one when it is opened.
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source =
+        fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(from)?;
+    let metadata = source.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other(format!("{} is no file any more", shown_path(from))));
+    }
+    let mut target = fs::OpenOptions::new().write(true).create_new(true).open(to)?;
+    io::copy(&mut source, &mut target)?;
+    target.set_permissions(metadata.permissions())
+}
+
 /// Copies files and directories into a directory that is there. There are no other kinds, or the copy fails.
 fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
@@ -197,7 +211,7 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
             fs::create_dir(&target)?;
             copy_tree(&source, &target)?;
         } else if kind.is_file() {
-            fs::copy(&source, &target)?;
+            copy_file(&source, &target)?;
         } else {
             let what = format!("{} is neither a file nor a directory", shown_path(&source));
             return Err(io::Error::other(what));

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::stranger::StrangerBox;
 use eyas_batch::host_name;
 use eyas_catalog::{has_ended, writer_mark};
-use eyas_text::{reason, say, shown, shown_path};
+use eyas_text::{plural, reason, say, shown, shown_path};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -290,6 +290,7 @@ pub fn run_in_box(
     stranger_box.give(folder)?;
     let mut command = stranger_box.command(&path, folder, hidden);
     command.args(arguments);
+    eyas_runner::reaper::close_others(&mut command);
     run_to_its_end(command, program, on_signal, || Ok(()))
 }
 
@@ -330,8 +331,15 @@ fn run_to_its_end(
             running.pid = None;
             let asked = running.asked.is_some();
             drop(running);
-            eyas_runner::reaper::end_strays(&[], END_PATIENCE);
-            return Ok(Ended { status, asked });
+            // What still runs could change what it made while that is looked at.
+            match eyas_runner::reaper::end_strays(&[], END_PATIENCE) {
+                0 => return Ok(Ended { status, asked }),
+                n => {
+                    let left = plural(n as u64, "process");
+                    let message = format!("{} left {left} that cannot be ended", shown(program));
+                    return Err(Error::new(ErrorKind::Program, message));
+                }
+            }
         }
         if running.asked.is_some_and(|asked| asked.elapsed() > END_PATIENCE) {
             child.kill()?;

@@ -180,6 +180,7 @@ impl StrangerBox {
                 Err(_) => command.args(["--ro-bind-try", path, path]),
             };
         }
+        command.args(["--dir", "/etc"]);
         for name in OF_ETC {
             let path = Path::new("/etc").join(name);
             command.arg("--ro-bind-try").arg(&path).arg(&path);
@@ -197,6 +198,8 @@ impl StrangerBox {
         command.args(["--setenv", "USER", "nobody", "--setenv", "LOGNAME", "nobody", "--"]);
         if let Some(setpriv) = &self.setpriv {
             let nobody = NOBODY.to_string();
+            // What bubblewrap makes is root's, and older ones cannot be told otherwise.
+            command.args(["/bin/sh", "-c", "chmod 1777 /tmp /dev/shm; exec \"$0\" \"$@\""]);
             command.arg(setpriv).args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups", "--"]);
         }
         command.arg(program);

@@ -89,6 +89,7 @@ impl Programs {
         let store = std::process::id();
         // The thread that starts it lives as long as the program.
         eyas_runner::reaper::ends_with(&mut command, store, libc::SIGTERM);
+        eyas_runner::reaper::close_others(&mut command);
         command.spawn()
     }
 }

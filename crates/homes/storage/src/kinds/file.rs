@@ -349,6 +349,20 @@ impl Home for FileHome {
         let (Some(old_above), Some(above)) = (path.parent(), new.parent()) else {
             return Err(not_a_file(RENAME, from, "the root has no other name"));
         };
+        if is_directory && new.starts_with(path) {
+            return Err(not_a_file(
+                RENAME,
+                from,
+                "a directory cannot be moved below itself, or to its own name",
+            ));
+        }
+        if is_directory && fs::symlink_metadata(new).is_ok() {
+            return Err(not_a_file(
+                RENAME,
+                to,
+                "there is something of the new name, and a directory replaces nothing",
+            ));
+        }
         create_directories(above).map_err(fail)?;
         match fs::rename(path, new) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(false),

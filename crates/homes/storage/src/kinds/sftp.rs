@@ -445,6 +445,10 @@ impl Line {
             }
             // The protocol's own request refuses a name that is taken.
             false => {
+                // Two names of one file, by a link above it: without the name that is removed there is no file.
+                if self.real(old).ok() == self.real(path).ok() {
+                    return Ok(());
+                }
                 self.remove(path)?;
                 self.expect_ok(session::RENAME, both(Fields::default()))
             }
@@ -684,8 +688,9 @@ impl Home for SftpHome {
         let mut line = self.hosts.line(RENAME, from)?;
         let renamed = line.expect_directory(path, from.ends_in_slash()).and_then(|()| {
             // A server that knows only the protocol's own request would have the older name removed first.
-            if from.ends_in_slash() && line.is_directory(new)?.is_some() {
-                let reason = "there is something of the new name, and a directory replaces nothing";
+            let there = line.is_directory(new)?;
+            if there == Some(true) || there.is_some() && from.ends_in_slash() {
+                let reason = "there is a directory of the new name, or something that no directory replaces";
                 return Err(Error::new(ErrorKind::NotAFile, Status::Permanent, RENAME, to, reason));
             }
             line.make_directories(new)?;

@@ -224,6 +224,30 @@ impl DavHome {
         Ok(())
     }
 
+    /// Moves what is at one URL to another, in place of a file there. A server would remove a directory there with all that is below it.
+    fn move_over(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        from: &str,
+        to: &str,
+    ) -> Result<Response<Body>> {
+        let by = |overwrite: &str| {
+            let headers = [("destination", to), ("overwrite", overwrite)];
+            self.send(operation, location, ("MOVE", from), &headers, None)
+        };
+        let answer = by("F")?;
+        if answer.status() != 412 {
+            return Ok(answer);
+        }
+        let found = self.find(operation, location, to, "0")?;
+        if found.first().is_some_and(|found| found.is_directory) {
+            let reason = "there is a directory of this name";
+            return Err(Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason));
+        }
+        by("T")
+    }
+
     fn forget_directories(&self) {
         self.directories.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -266,9 +290,8 @@ impl DavHome {
             return Err(self.refusal(WRITE, location, answer));
         }
         put.may_appear(location)?;
-        let headers = [("destination", url), ("overwrite", "T")];
         self.backoff.run(|n_tries| {
-            let answer = self.send(WRITE, location, ("MOVE", part), &headers, None)?;
+            let answer = self.move_over(WRITE, location, part, url)?;
             // 404 after a lost answer: the try before did it.
             match answer.status().is_success() || n_tries > 1 && answer.status() == 404 {
                 true => Ok(()),
@@ -433,9 +456,13 @@ impl Home for DavHome {
             false => self.stat(from).map(drop)?,
         }
         self.make_directories(to, new.trim_end_matches('/'))?;
-        let overwrite = if from.ends_in_slash() { "F" } else { "T" };
-        let headers = [("destination", new.as_str()), ("overwrite", overwrite)];
-        let answer = self.send(RENAME, from, ("MOVE", &url), &headers, None)?;
+        let answer = match from.ends_in_slash() {
+            true => {
+                let headers = [("destination", new.as_str()), ("overwrite", "F")];
+                self.send(RENAME, from, ("MOVE", &url), &headers, None)?
+            }
+            false => self.move_over(RENAME, to, &url, &new)?,
+        };
         self.forget_directories();
         match answer.status() {
             status if status.is_success() => Ok(true),
