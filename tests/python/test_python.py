@@ -307,13 +307,14 @@ def test_options_that_say_nothing_of_tasks_are_refused_and_parameters_are_values
 ) -> None:
     for option in ("dry_run", "to_list", "resume", "json", "nodes"):
         with pytest.raises(eyas.EyasError, match=f"no argument '{option}'"):
-            cluster.map("true", numbers(here, 1), **{option: "3"})
+            given: dict[str, Any] = {option: "3"}
+            cluster.map("true", numbers(here, 1), **given)
     run = cluster.map("echo {x}", param={"x": [1, 2]})
     assert sorted(task.stdout for task in run.tasks()) == [b"1\n", b"2\n"]
     with pytest.raises(eyas.EyasError, match="comma"):
         cluster.map("echo {x}", param={"x": ["a,b"]})
     with pytest.raises(eyas.EyasError, match="this is one task"):
-        cluster.run({"id": "a", "command": "true"})  # type: ignore[arg-type,dict-item]
+        cluster.run({"id": "a", "command": "true"})  # type: ignore[dict-item]
 
 
 def test_what_a_call_cannot_have_is_said(cluster: eyas.Cluster) -> None:

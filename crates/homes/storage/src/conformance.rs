@@ -129,12 +129,12 @@ fn managing(home: &dyn Home, base: &Location) {
     home.rename(&at("whole/"), &at("taken")).expect_err("a directory replaces nothing");
     assert_eq!(bytes_of(&at("taken/x")).unwrap(), b"1");
     assert!(home.make_directory(&at("taken/x")).is_err(), "there is a file of this name");
-    write("one", b"2");
-    home.rename(&at("one"), &at("taken")).expect_err("a file replaces no directory");
+    write("single", b"2");
+    home.rename(&at("single"), &at("taken")).expect_err("a file replaces no directory");
     home.write(&at("taken"), &mut &b"2"[..], None).expect_err("a file replaces no directory");
     home.rename(&at("taken/x"), &at("taken")).expect_err("nor the one that it is in");
     assert_eq!(bytes_of(&at("taken/x")).unwrap(), b"1");
-    home.remove(&at("one")).unwrap();
+    home.remove(&at("single")).unwrap();
     home.make_directory(&at("whole/a b/c")).unwrap();
     assert_eq!(home.remove_directory(&at("taken/x")).map_err(kind_of), Err(ErrorKind::NotAFile));
     assert_eq!(home.remove_directory(&at("whole")).unwrap(), 2);
