@@ -73,8 +73,8 @@ fn what_an_older_version_logged_is_shown_without_queries() {
     let story = story_from_dir(dir.path(), "a-0", None).unwrap();
     let read = &story.spec.as_ref().unwrap().inputs[0].1;
     assert!(read.starts_with("https://h/x?hidden="), "{read}");
-    assert!(story.objects.values().eq([read]), "{:?}", story.objects);
-    assert!(!explain_lines(&story).contains("5ec2e7"));
+    let text = explain_lines(&story);
+    assert!(text.contains("https://h/x?hidden=") && !text.contains("5ec2e7"), "{text}");
     assert_eq!(eyas_report::memo::Memo::read(dir.path()).unwrap().last_of("a-0").unwrap().inputs[0].0, "in");
     assert!(
         eyas_report::replay::replay(dir.path()).unwrap().difference.is_none(),

@@ -146,11 +146,9 @@ impl<O: Outside> Session<O> {
 
     /// The core drains an executor, because that ends soon.
     pub(super) fn drain(&mut self, executor: ExecutorId, reason: String) {
-        self.say(format!(
-            "eyas: executor {} gets nothing more, because {}",
-            self.name_of(executor),
-            line_of(&reason)
-        ));
+        // It may be in the words of another machine.
+        let reason = line_of(&reason).to_string();
+        self.say(format!("eyas: executor {} gets nothing more, because {reason}", self.name_of(executor)));
         self.provision.draining.insert(executor, format!("drained, because {reason}"));
     }
 
