@@ -4,6 +4,7 @@ mod common;
 
 use common::{Databases, NOW, Server};
 use eyas_catalog::{Catalog, Error};
+use postgres::error::SqlState;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -17,6 +18,17 @@ fn limited(server: &Server, name: &str) -> String {
     let url = url.replace("//eyas@", &format!("//{name}@"));
     Catalog::init(&url, NOW).unwrap();
     url
+}
+
+/// A connection of the test itself. The server counts one that was just closed until its process has ended.
+fn connected(url: &str) -> postgres::Client {
+    loop {
+        match postgres::Client::connect(url, postgres::NoTls) {
+            Ok(client) => return client,
+            Err(e) if e.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => std::thread::yield_now(),
+            Err(e) => panic!("{e}"),
+        }
+    }
 }
 
 #[test]
@@ -43,8 +55,7 @@ fn connections_that_are_not_used_are_given_back_to_those_who_wait() {
 fn a_server_without_a_free_connection_is_busy_and_what_is_wrong_for_good_is_said_at_once() {
     let server = Server::start();
     let url = limited(&server, "packed");
-    let held: Vec<postgres::Client> =
-        (0..LIMIT).map(|_| postgres::Client::connect(&url, postgres::NoTls).unwrap()).collect();
+    let held: Vec<postgres::Client> = (0..LIMIT).map(|_| connected(&url)).collect();
     let error = Catalog::open(&url, NOW).err().unwrap();
     assert!(matches!(error, Error::Busy { .. }) && error.is_temporary(), "{error:?}");
     let said = error.to_string();
