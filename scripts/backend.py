@@ -32,7 +32,7 @@ def build_wheel(
     config_settings: dict[str, object] | None = None,
     metadata_directory: str | None = None,
 ) -> str:
-    import maturin  # type: ignore[import-untyped]
+    import maturin
 
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
     command = ["cargo", "build", "--release", "--locked", "-p", "eyas-cli"]
