@@ -18,6 +18,7 @@ import eyas
 import numpy as np
 import pytest
 from eyas import _worker, functions
+from eyas.futures import Executor
 from harness import Start, wait_until
 
 PYTHON = Path(sys.executable)
@@ -219,8 +220,6 @@ def test_a_failure_is_tried_again_where_that_is_asked_for(cluster: eyas.Cluster,
     assert cluster.submit(flaky, str(here / "flag"), retries=1).result(60) == "2"
     with pytest.raises(eyas.TaskFailed, match="wall"):
         cluster.submit(time.sleep, 600, walltime=0.2).result(60)
-    with pytest.raises(ValueError, match="oars"):
-        cluster.submit(power, 2, resources={"oars": 4})
 
 
 def test_files_arrive_as_local_copies_and_are_inputs(cluster: eyas.Cluster, here: Path) -> None:
@@ -248,9 +247,81 @@ def test_a_large_value_is_one_file_and_unpickled_once_per_worker(cluster: eyas.C
     assert [value for value, *_ in found] == [999_999.0 * scale for scale in range(20)]
     assert not any(may_write for _, may_write, *_ in found)
     assert len({(pid, one) for *_, one, pid in found}) == len({pid for *_, pid in found})
-    # The next call sees what was changed since.
-    frame[-1] = 5
-    assert cluster.submit(look, frame, 1).result(60)[0] == 5.0
+    # The next call sees what was changed since, and what was changed back.
+    for last in (5.0, 999_999.0):
+        frame[-1] = last
+        assert cluster.submit(look, frame, 1).result(60)[0] == last
+    table = np.asfortranarray(frame.reshape(1000, 1000))
+    for last in (7.0, 8.0):
+        table[0, -1] = last
+        assert cluster.submit(lambda table: (table[0, -1], table[1, 0]), table).result(60) == (last, 1000.0)
+
+
+def load(path: str, scale: int) -> tuple[str, int, int]:
+    return Path(path).read_text(), scale, os.getpid()
+
+
+def test_a_context_is_made_once_in_each_worker_and_anew_when_its_file_changed(
+    cluster: eyas.Cluster, here: Path
+) -> None:
+    Path("weights").write_text("old")
+    model = cluster.context(load, eyas.File("weights"), 3)
+
+    def use(made: tuple[str, int, int], n: int) -> tuple[str, int, bool]:
+        return made[0], made[1] * n, made[2] == os.getpid()
+
+    def use_by_name(n: int) -> tuple[int, int]:
+        return model[1] * n, id(model)  # type: ignore[index]
+
+    futures = [cluster.submit(use, model, n) for n in range(20)]
+    assert [future.result(60) for future in futures] == [("old", 3 * n, True) for n in range(20)]
+    named = [cluster.submit(use_by_name, n).result(60) for n in range(8)]
+    assert [value for value, _ in named] == [3 * n for n in range(8)]
+    assert len({which for _, which in named}) <= 4, "there are four workers"
+    Path("weights").write_text("younger")
+    assert cluster.submit(use, model, 1).result(60)[0] == "younger"
+    bad = cluster.context(int, "x")
+    assert isinstance(cluster.submit(use, bad, 1).exception(60), ValueError)
+    with pytest.raises(TypeError, match="made by workers"):
+        pickle.dumps(model)
+
+
+def test_workers_end_at_their_bounds_and_lose_no_call(start: Start) -> None:
+    def grow(n_bytes: int) -> int:
+        _worker.grown = [*getattr(_worker, "grown", []), os.urandom(n_bytes)]  # type: ignore[attr-defined]
+        return os.getpid()
+
+    with eyas.Cluster(nodes=1, slots=1, worker_memory="128MiB") as c:
+        small = [c.submit(grow, 1).result(60) for _ in range(3)]
+        large = [c.submit(grow, 130 << 20).result(60) for _ in range(3)]
+    assert len(set(small)) == 1 and large[0] == small[0] and len(set(large)) == 3
+    with Executor(1, max_tasks_per_child=3) as executor:
+        pids = list(executor.map(lambda _: os.getpid(), range(9)))
+    assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 3]
+
+
+def test_calls_hold_parts_of_cpus_and_gpus_and_named_resources() -> None:
+    def gpu() -> str:
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    with eyas.Cluster(nodes=1, slots=2, gpus=2, cluster_resource=["licence=1"]) as c:
+        assert c.submit(gpu, resources={"gpus": 1, "licence": 1, "cpus": 0.5}).result(60) in ("0", "1")
+        status = [c.submit(time.sleep, 0.5, resources={"licence": 1}) for _ in range(2)]
+        wait(status, 0.7, "FIRST_COMPLETED")
+        assert not all(call.done() for call in status), "one of them has the licence"
+        for wrong, words in (
+            ({"gpu": 1}, "write 'gpus'"),
+            ({"cpus": 0}, "0 cpus"),
+            ({"licence": 0.5}, "0.5 of 'licence'"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                c.submit(gpu, resources=wrong)
+
+
+def test_many_elements_are_one_call(cluster: eyas.Cluster) -> None:
+    assert list(cluster.map_calls(abs, range(-1000, 0), chunksize=300)) == list(range(1000, 0, -1))
+    with pytest.raises(ValueError, match="chunksize"):
+        cluster.map_calls(abs, [1], chunksize=0)
 
 
 def test_futures_are_arguments(cluster: eyas.Cluster) -> None:
@@ -259,6 +330,38 @@ def test_futures_are_arguments(cluster: eyas.Cluster) -> None:
     bad = cluster.submit(power, "x")
     with pytest.raises(TypeError):
         cluster.submit(power, bad).result(60)
+
+
+def test_a_large_result_stays_where_it_was_made_until_it_is_asked_for(start: Start) -> None:
+    def make(n: int) -> Any:
+        return np.full(n, 1.5)
+
+    def total(*arrays: Any) -> float:
+        return float(sum(array.sum() for array in arrays))
+
+    with eyas.Cluster(nodes=2, slots=1) as c:
+        # The first one comes by itself: only now is it known that there is something large.
+        assert c.submit(total, c.submit(make, 100_000)).result(60) == 150_000.0
+        folder = c._spool / functions.RESULTS
+        parts = [c.submit(make, 100_000) for _ in range(6)]
+        assert c.submit(total, *parts).result(60) == 900_000.0
+        assert len(list(folder.iterdir())) == 6
+        brought = [run["home_bytes"] for run in c.status()["runs"]]
+        assert sum(brought) < 6 * 800_000, "some were there already"
+        # What the client changes is its own.
+        mine = parts[0].result(60)
+        mine[0] = 7
+        assert parts[0].result()[0] == 7 and c.submit(total, parts[0]).result(60) == 150_000.0
+        del parts, mine
+        wait_until(lambda: not list(folder.iterdir()), "files of results that nobody has")
+        # The same function may return something small.
+        assert c.submit(make, 3).result(60).tolist() == [1.5, 1.5, 1.5]
+        large, gone = c.submit(make, 200_000), c.submit(make, 300_000)
+        wait([large, gone], 60)
+        next(path for path in folder.iterdir() if path.name == gone.task).unlink()  # type: ignore[attr-defined]
+        with pytest.raises(eyas.ClusterLost, match="result of a call cannot be read"):
+            gone.result()
+    assert large.result().shape == (200_000,), "also behind the end of the cluster"
 
 
 def test_a_call_that_waits_and_one_that_runs_are_cancelled(cluster: eyas.Cluster, here: Path) -> None:

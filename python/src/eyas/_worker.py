@@ -5,6 +5,7 @@ A slot starts it once (`EYAS_WARM`, crates/engine/runner/src/warm.rs) and tells 
 task's sandbox, and CALL. What it answers with is printed to standard output, in ASCII:
 
     R and base64 of a pickle            what the function returned, and what it printed
+    F and base64 of a pickle            what it returned is in the file `RESULT` of the sandbox; and what it printed
     E and base64 of a pickle            the exception that it raised and its traceback as text, and what it printed
     I and base64 of a pickle            the same of the initializer
 
@@ -26,12 +27,22 @@ from collections import OrderedDict
 from typing import Any
 
 OBJECT_MAGIC = b"EYASOBJ1"
+# A value that is larger than this is a file of its own, where it can be.
+SHARED_BYTES_MIN = 64 << 10
+# The file in the sandbox with what a function returned.
+RESULT = ".eyas-result"
 # Objects that calls share are kept unpickled as long as they are no larger together.
 KEPT_BYTES_MAX = 1 << 30
 # Of what a function prints so much is told.
 PRINTED_BYTES_MAX = 16 << 10
 
 _objects: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+# What contexts made here, with the sizes and times of their files then.
+_contexts: dict[str, tuple[Any, list[tuple[int, int]]]] = {}
+# How many calls were done here.
+_n_calls = 0
+# Added to the status of a call behind which this process ends.
+_ENDS = 256
 # The initializers that have run here, by the executor that they are of, with the names that they have set in the program.
 _begun: dict[str, dict[str, Any]] = {}
 
@@ -51,12 +62,16 @@ def write_object(value: Any, dumps: Any) -> list[bytes | memoryview]:
     return parts
 
 
-def read_object(path: str) -> tuple[Any, int]:
-    """The value in such a file, and the file's size. Its buffers are mapped, and can only be read."""
+def map_file(path: str | os.PathLike[str], access: int) -> memoryview:
+    """The bytes of a file, mapped."""
     with open(path, "rb") as file:
-        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return memoryview(mmap.mmap(file.fileno(), 0, access=access))
+
+
+def read_object(mapped: memoryview) -> Any:
+    """The value in such a file. Its buffers are parts of what is mapped."""
     if mapped[:8] != OBJECT_MAGIC:
-        raise ValueError(f"{path} is no object of eyas")
+        raise ValueError("a file with a value is no object of eyas")
     n, n_text = struct.unpack_from("<2Q", mapped, 8)
     sizes = struct.unpack_from(f"<{n}Q", mapped, 24)
     at = 24 + 8 * n
@@ -67,7 +82,7 @@ def read_object(path: str) -> tuple[Any, int]:
         at += -at % 64
         buffers.append(pickle.PickleBuffer(mapped[at : at + size]))
         at += size
-    return pickle.loads(text, buffers=buffers), len(mapped)
+    return pickle.loads(text, buffers=buffers)
 
 
 def _shared_object(digest: str, path: str) -> Any:
@@ -75,18 +90,35 @@ def _shared_object(digest: str, path: str) -> Any:
     if digest in _objects:
         _objects.move_to_end(digest)
         return _objects[digest][0]
-    value, size = read_object(path)
-    _objects[digest] = value, size
+    mapped = map_file(path, mmap.ACCESS_READ)
+    value = read_object(mapped)
+    _objects[digest] = value, len(mapped)
     while len(_objects) > 1 and sum(size for _, size in _objects.values()) > KEPT_BYTES_MAX:
         _objects.popitem(last=False)
     return value
 
 
+def _context(name: str, files: list[str]) -> Any:
+    """What a context made here; it is made where it is not there, or where a file of it is another one now."""
+    stats = [os.stat(file) for file in files]
+    found = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+    known = _contexts.get(name)
+    if known is None or known[1] != found:
+        _contexts.pop(name, None)
+        with open(name, "rb") as file:
+            maker, args, kwargs = _Unpickler(file).load()
+        known = maker(*args, **kwargs), found
+        _contexts[name] = known
+    return known[0]
+
+
 class _Unpickler(pickle.Unpickler):
-    """Files and shared objects stand in a call as marks."""
+    """Files, shared objects and contexts stand in a call as marks."""
 
     def persistent_load(self, mark: Any) -> Any:
         kind, name = mark
+        if kind == "context":
+            return _context(*name)
         path = os.path.abspath(name)
         return path if kind == "file" else _shared_object(os.path.basename(name), path)
 
@@ -100,6 +132,23 @@ def _dumps(value: Any) -> bytes:
 
         dumped: bytes = cloudpickle.dumps(value, protocol=5)
         return dumped
+
+
+def _returned(value: Any, printed: bytes, file: str | None) -> bytes:
+    """The answer with what a function returned. A large value goes into the file, where there is one."""
+    if file is not None:
+        try:
+            parts = write_object(value, pickle.dumps)
+        except Exception:
+            import cloudpickle
+
+            parts = write_object(value, cloudpickle.dumps)
+        is_large = sum(memoryview(part).nbytes for part in parts) >= SHARED_BYTES_MIN
+        with open(file, "wb") as out:
+            out.writelines(parts if is_large else [])
+        if is_large:
+            return _said(b"F", None, printed)
+    return _said(b"R", value, printed)
 
 
 def _said(kind: bytes, value: Any, printed: bytes) -> bytes:
@@ -158,17 +207,34 @@ def _globals_of(function: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and getattr(function, "__module__", "") == "__main__" else None
 
 
+def _bytes_held() -> int:
+    """How much memory this process has."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _is_worn(bounds: tuple[int | None, int | None]) -> bool:
+    """Whether this process has done as many calls, or has as much memory, as it may."""
+    calls_max, bytes_max = bounds
+    return (calls_max is not None and _n_calls >= calls_max) or (
+        bytes_max is not None and _bytes_held() > bytes_max
+    )
+
+
 def answer_to(word: str) -> tuple[int, bytes]:
     """Does a call. Gives the exit status of its task, and what is printed for the client."""
+    global _n_calls
     printed = _Printed()
     kind = b"E"
+    bounds: tuple[int | None, int | None] = None, None
+    sandbox = os.getcwd()
     try:
         if word.startswith("@"):
             with open(word[1:], "rb") as file:
                 text = file.read()
         else:
             text = base64.b64decode(word[1:])
-        version, path, pool, call = pickle.loads(text)
+        version, path, pool, bounds, stays, call = pickle.loads(text)
         if version != sys.version_info[:2]:
             theirs, ours = (".".join(map(str, of)) for of in (version, sys.version_info[:2]))
             raise RuntimeError(
@@ -194,9 +260,13 @@ def answer_to(word: str) -> tuple[int, bytes]:
                 if names is not None:
                     names.update(_begun[pool[0]])
         value = function(*args, **kwargs)
-        return 0, _said(b"R", value, printed.take())
+        into = os.path.join(sandbox, RESULT) if stays else None
+        status, answer = 0, _returned(value, printed.take(), into)
     except BaseException as error:
-        return 1, _error(kind, error, printed.take())
+        status, answer = 1, _error(kind, error, printed.take())
+    function = args = kwargs = value = None
+    _n_calls += 1
+    return status + (_ENDS if _is_worn(bounds) else 0), answer
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -239,6 +309,8 @@ def serve(connection: socket.socket, out: int) -> None:
         status = _do(word, out)
         os.chdir("/")
         connection.sendall(struct.pack("<i", status))
+        if status >= _ENDS:
+            return
 
 
 def main() -> int:
@@ -251,7 +323,7 @@ def main() -> int:
     number = os.environ.pop("EYAS_WARM_SOCKET", None)
     os.environ.pop("EYAS_WARM", None)
     if number is None:
-        return _do(sys.argv[2], out)
+        return _do(sys.argv[2], out) % _ENDS
     with socket.socket(fileno=int(number)) as connection:
         connection.set_inheritable(False)
         serve(connection, out)

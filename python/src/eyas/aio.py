@@ -167,9 +167,14 @@ class Client:
         return await asyncio.to_thread(self.sync.status)
 
 
-def connect(join: str | os.PathLike[str], *, spool: str | os.PathLike[str] | None = None) -> Client:
+def connect(
+    join: str | os.PathLike[str],
+    *,
+    spool: str | os.PathLike[str] | None = None,
+    worker_memory: int | str | None = None,
+) -> Client:
     """Connect to a cluster that is up, by its join file, for `async with`."""
-    return Client(lambda: cluster.connect(join, spool=spool))
+    return Client(lambda: cluster.connect(join, spool=spool, worker_memory=worker_memory))
 
 
 class Cluster(Client):
@@ -180,6 +185,9 @@ class Cluster(Client):
         nodes: int | str = 1,
         slots: int | None = None,
         cache: int | str | None = None,
+        *,
+        worker_memory: int | str | None = None,
         **options: object,
     ) -> None:
-        super().__init__(lambda: cluster.Cluster(nodes, slots, cache, **options))
+        start: Callable[..., cluster.Client] = cluster.Cluster
+        super().__init__(lambda: start(nodes, slots, cache, worker_memory=worker_memory, **options))

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _ffi
 from ._find import find_binary
+from ._values import call_chunk, chunks_of, parse_bytes
 from .errors import EyasError, raise_ours
 from .files import File
 from .runs import Run
 
 if TYPE_CHECKING:
-    from .functions import Calls
+    from .functions import Calls, Context
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Client")
@@ -121,10 +122,18 @@ class Client:
 
     _own: _ffi.Cluster | None = None
 
-    def __init__(self, join: str | os.PathLike[str], *, spool: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        join: str | os.PathLike[str],
+        *,
+        spool: str | os.PathLike[str] | None = None,
+        worker_memory: int | str | None = None,
+    ) -> None:
         """Connect to the cluster with that join file.
 
         spool : a folder that all nodes can read, for large arguments of functions; default: `eyas-calls` beside the join file.
+        worker_memory : bytes, or a text such as `"2GiB"`: a worker that has more memory than this after a call is replaced by a new
+            one; default: it stays.
 
         Raises
         ------
@@ -133,6 +142,9 @@ class Client:
         _prepare()
         self._join = Path(join).absolute()
         self._spool = Path(spool).absolute() if spool is not None else self._join.parent / "eyas-calls"
+        self._worker_bytes_max = (
+            None if worker_memory is None else parse_bytes("worker_memory", worker_memory)
+        )
         self._lock = threading.Lock()
         self._calls: Calls | None = None
         self._is_closed = False
@@ -246,7 +258,7 @@ class Client:
             if self._calls is None:
                 from .functions import Calls
 
-                self._calls = Calls(self._join, self._spool)
+                self._calls = Calls(self._join, self._spool, self._worker_bytes_max)
             return self._calls
 
     def submit(
@@ -263,8 +275,9 @@ class Client:
 
         Parameters
         ----------
-        args, kwargs : values; a `File` arrives as the path of a local copy, and a future as its result.
-        resources : `{"cpus": 2, "memory": "2GiB"}`, which the call holds while it runs.
+        args, kwargs : values; a `File` arrives as the path of a local copy, a future as its result, a `Context` as its value.
+        resources : what the call holds while it runs: `cpus`, `gpus` (parts of one, too: 0.5), `memory` (`"2GiB"`), and
+            named resources of the cluster such as `{"licence": 1}`.
         retries : further attempts after an exception.
         walltime : seconds after which the call is ended.
 
@@ -275,10 +288,33 @@ class Client:
             fn, args, kwargs, resources=resources, retries=retries, walltime=walltime
         )
 
-    def map_calls(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> Iterator[T]:
-        """Call a function once for each element, as the built-in `map` does; gives the results in order."""
-        futures = [self.submit(fn, *args, **options) for args in zip(*iterables)]
-        return (future.result() for future in futures)
+    def context(self, maker: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Context:
+        """A value that each worker makes once and keeps: a model, an index, a connection.
+
+        maker, args, kwargs : what makes it. A `File` among the arguments arrives as the path of a local copy, which is there while it is
+            made. Where the file has changed, the value is made anew.
+
+        The context is an argument of calls, or a name that their functions use, and arrives as the value. A call whose context cannot be
+        made raises what the maker raised; the next call tries again.
+        """
+        return self._functions().context(maker, args, kwargs)
+
+    def map_calls(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], chunksize: int = 1, **options: Any
+    ) -> Iterator[T]:
+        """Call a function once for each element, as the built-in `map` does; gives the results in order.
+
+        chunksize : so many elements are one task, for functions that take less than a millisecond.
+        options : those of `submit`.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize is {chunksize!r}: give a whole number above 0")
+        if chunksize == 1:
+            futures = [self.submit(fn, *args, **options) for args in zip(*iterables)]
+            return (future.result() for future in futures)
+        chunks = chunks_of(zip(*iterables), chunksize)
+        each = [self.submit(call_chunk, fn, chunk, **options) for chunk in chunks]
+        return (result for future in each for result in future.result())
 
     # ------------------------------------------------------------ the end
 
@@ -305,9 +341,14 @@ class Client:
         self.close()
 
 
-def connect(join: str | os.PathLike[str], *, spool: str | os.PathLike[str] | None = None) -> Client:
+def connect(
+    join: str | os.PathLike[str],
+    *,
+    spool: str | os.PathLike[str] | None = None,
+    worker_memory: int | str | None = None,
+) -> Client:
     """Connect to a cluster that is up, by its join file (see `Client`)."""
-    return Client(join, spool=spool)
+    return Client(join, spool=spool, worker_memory=worker_memory)
 
 
 class Cluster(Client):
@@ -318,6 +359,8 @@ class Cluster(Client):
         nodes: int | str = 1,
         slots: int | None = None,
         cache: int | str | None = None,
+        *,
+        worker_memory: int | str | None = None,
         **options: object,
     ) -> None:
         """Start a cluster.
@@ -327,6 +370,7 @@ class Cluster(Client):
         nodes : how many nodes: processes of this machine, or with `provide="slurm"` and its like, of others.
         slots : how many tasks a node runs at once; default: its processors.
         cache : the size of each node's cache, such as `"2GiB"`.
+        worker_memory : as of `Client`.
         options : any option of `eyas run` about clusters, such as `placement="max-cache-hit"`, `dir="folder"`, `provide="slurm"`.
 
         Raises
@@ -342,7 +386,7 @@ class Cluster(Client):
         except _ffi.FfiError as error:
             raise_ours(error)
         try:
-            super().__init__(self._own.join(), spool=self._own.dir() / "calls")
+            super().__init__(self._own.join(), spool=self._own.dir() / "calls", worker_memory=worker_memory)
         except BaseException:
             self._own.end()
             raise

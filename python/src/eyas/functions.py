@@ -7,15 +7,19 @@ calls that have ended. A call is a task whose program is `eyas._worker`, which e
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import io
+import mmap
 import os
 import pickle
 import queue
+import shutil
 import sys
 import threading
 import uuid
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
@@ -25,13 +29,18 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from . import _ffi, _worker
+from ._values import parse_bytes
 from .errors import ClusterLost, TaskFailed, WorkerLost, raise_ours
 from .files import File
 
 # A call that is larger than this is a file, which the cluster does not have to remember.
 INLINE_BYTES_MAX = 24 << 10
 # A value in an argument that is larger than this is a file of its own, which calls share.
-SHARED_BYTES_MIN = 64 << 10
+SHARED_BYTES_MIN = _worker.SHARED_BYTES_MIN
+# The folder of results that are larger than that.
+RESULTS = "results"
+# So many arrays are compared with the files that they were written to.
+WRITTEN_MAX = 256
 # So many calls at most are given to the cluster at once.
 BATCH_MAX = 2000
 
@@ -55,20 +64,28 @@ class Pool:
         initializer: Callable[..., object] | None,
         initargs: tuple[Any, ...],
         on_broken: Callable[[BaseException], None],
+        calls_max: int | None,
     ) -> None:
         self.on_broken = on_broken
+        self.calls_max = calls_max
         self.told = None
         if initializer is not None:
             self.told = uuid.uuid4().hex, cloudpickle.dumps((initializer, initargs), protocol=5)
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles a call. Files and large values go into `inputs`: names in the sandbox, and locations."""
+    """Pickles a call. Files and large values go into `inputs`: names in the sandbox, and locations.
 
-    def __init__(self, file: io.BytesIO, spool: Spool) -> None:
+    files : the folder of files in the sandbox.
+    """
+
+    def __init__(self, file: io.BytesIO, spool: Spool, files: str = "files") -> None:
         super().__init__(file, protocol=5)
         self._spool = spool
+        self._files = files
         self.inputs: dict[str, str] = {}
+        # Results of other calls among the values.
+        self.stored: list[_Stored] = []
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is MethodType:
@@ -82,10 +99,18 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
 
     def persistent_id(self, value: Any) -> Any:
         if type(value) is File:
-            name = f"files/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
+            name = f"{self._files}/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
             known = next((n for n, at in self.inputs.items() if at == value.location), None)
             self.inputs.setdefault(known or name, value.location)
             return "file", known or name
+        if type(value) is _Stored:
+            self.stored.append(value)
+            name = f"objects/{value.path.name}"
+            self.inputs[name] = str(value.path)
+            return "object", name
+        if type(value) is Context:
+            self.inputs.update(value._inputs)
+            return "context", (value._name, value._files)
         if _nbytes(value) >= SHARED_BYTES_MIN:
             path = self._spool.keep(value)
             name = f"objects/{path.name}"
@@ -100,6 +125,35 @@ def _is_frozen(value: Any) -> bool:
     return getattr(flags, "writeable", True) is False and getattr(value, "base", value) is None
 
 
+def _layout(value: Any) -> tuple[Any, ...] | None:
+    """Where an array of plain numbers is in memory, and how: two of one layout and of the same bytes are pickled alike."""
+    kind = type(value)
+    if (kind.__module__, kind.__name__) != ("numpy", "ndarray") or value.dtype.hasobject:
+        return None
+    if not (value.flags.c_contiguous or value.flags.f_contiguous):
+        return None
+    address = value.__array_interface__["data"][0]
+    return address, value.dtype, value.shape, value.strides, value.flags.writeable
+
+
+class _Written:
+    """A file that an array was written to; its bytes stand at the end."""
+
+    def __init__(self, path: Path, n_bytes: int) -> None:
+        numpy = sys.modules["numpy"]
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.path = path
+        self._bytes = numpy.frombuffer(mapped, dtype="u1", offset=len(mapped) - n_bytes)
+        self._compare = ctypes.CDLL(None).memcmp
+        self._compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+    def has(self, address: int) -> bool:
+        """Whether the bytes at the address are the same."""
+        ours = self._bytes.__array_interface__["data"][0]
+        return int(self._compare(address, ours, self._bytes.nbytes)) == 0
+
+
 class Spool:
     """A folder of values that are too large to be part of a task, by the digests of their pickles."""
 
@@ -109,11 +163,13 @@ class Spool:
         self._made: set[str] = set()
         # Files of frozen arrays that are still there, by the arrays' identities.
         self._frozen: dict[int, tuple[weakref.ref[Any], Path]] = {}
+        # Files of arrays that may change, by their layouts. To compare an array with its file takes a tenth of the time of a digest.
+        self._written: OrderedDict[tuple[Any, ...], _Written] = OrderedDict()
 
     def keep(self, value: Any) -> Path:
         """The file with a value, written where it is not there. A frozen array is looked at once only."""
         if not _is_frozen(value):
-            return self.write(_worker.write_object(value, cloudpickle.dumps))
+            return self._keep_changeable(value)
         number = id(value)
         known = self._frozen.get(number)
         if known is None or known[0]() is not value:
@@ -121,6 +177,22 @@ class Spool:
             known = weakref.ref(value, lambda _: self._frozen.pop(number, None)), path
             self._frozen[number] = known
         return known[1]
+
+    def _keep_changeable(self, value: Any) -> Path:
+        layout = _layout(value)
+        with self._lock:
+            known = self._written.get(layout) if layout is not None else None
+        if layout is not None and known is not None and known.has(layout[0]):
+            return known.path
+        parts = _worker.write_object(value, cloudpickle.dumps)
+        path = self.write(parts)
+        last = parts[-1]
+        if layout is not None and isinstance(last, memoryview) and last.nbytes == value.nbytes:
+            with self._lock:
+                self._written[layout] = _Written(path, last.nbytes)
+                while len(self._written) > WRITTEN_MAX:
+                    self._written.popitem(last=False)
+        return path
 
     def write(self, parts: Iterable[bytes | memoryview]) -> Path:
         parts = list(parts)
@@ -146,10 +218,67 @@ class Spool:
                 (self.folder / name).unlink(missing_ok=True)
             self._made.clear()
             self._frozen.clear()
+            self._written.clear()
+            shutil.rmtree(self.folder / RESULTS, ignore_errors=True)
             try:
                 self.folder.rmdir()
             except OSError:
                 pass  # it was never made, or others use it
+
+
+class _Stored:
+    """The result of a call in a file that a node made. The file goes with the last who needs it."""
+
+    __slots__ = ("__weakref__", "_lock", "_mapped", "_value", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._mapped: memoryview | None = None
+        self._value: list[Any] = []
+        weakref.finalize(self, path.unlink, missing_ok=True).atexit = False
+
+    def hold(self) -> None:
+        """Have the file's bytes, as its folder goes."""
+        with self._lock:
+            if self._mapped is None and not self._value:
+                self._mapped = _worker.map_file(self.path, mmap.ACCESS_COPY)
+
+    def value(self) -> Any:
+        """What the call returned; arrays in it may be changed. Errors: ClusterLost, the file is not there."""
+        try:
+            self.hold()
+        except OSError as error:
+            raise ClusterLost(
+                f"the result of a call cannot be read from {self.path}: {error.strerror}"
+            ) from None
+        with self._lock:
+            if self._mapped is not None:
+                self._value.append(_worker.read_object(self._mapped))
+                self._mapped = None
+            return self._value[0]
+
+
+class Context:
+    """A value that each worker makes once and keeps: what `Client.context` gives. As an argument of a call, or as a name that its
+    function uses, it arrives as the value.
+    """
+
+    __slots__ = ("_files", "_inputs", "_name")
+
+    def __init__(
+        self, spool: Spool, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        packed = io.BytesIO()
+        packer = _Packer(packed, spool, f"contexts/{uuid.uuid4().hex[:8]}")
+        packer.dump((maker, args, kwargs))
+        path = spool.write([packed.getvalue()])
+        self._name = f"contexts/{path.name}"
+        self._files = [name for name in packer.inputs if name.startswith("contexts/")]
+        self._inputs = {**packer.inputs, self._name: str(path)}
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a context is made by workers: it goes with calls, and cannot be pickled otherwise")
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
@@ -160,6 +289,10 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._calls: Calls | None = calls
         self._pool = pool
         self._call: dict[str, object] | None = None
+        # Results of other calls that this one needs.
+        self._needs: list[_Stored] = []
+        # The name of the function.
+        self._label = ""
         self._id: str | None = None
         self._run: int | None = None
 
@@ -167,6 +300,11 @@ class CallFuture(Future):  # type: ignore[type-arg]
     def task(self) -> str | None:
         """The id of the call's task, for `eyas logs` and `eyas explain`; `None` before it was packed."""
         return self._id
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the function returned. A large result is brought here when it is asked for."""
+        value = super().result(timeout)
+        return value.value() if type(value) is _Stored else value
 
     def cancel(self) -> bool:
         """Cancel the call; where it runs already, it is ended. `False`: it had ended, or cannot be cancelled any more."""
@@ -188,6 +326,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
     def _settle(self, value: Any, error: BaseException | None) -> None:
         self._calls = None
         self._call = None
+        self._needs = []
         try:
             if error is not None:
                 self.set_exception(error)
@@ -197,21 +336,20 @@ class CallFuture(Future):  # type: ignore[type-arg]
             pass  # it was cancelled meanwhile
 
 
-def _parse_bytes(text: str | int) -> int:
-    if isinstance(text, int):
-        return text
-    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-    units |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = text.strip()[len(number) :].strip().upper()
-    try:
-        return int(float(number) * units[unit])
-    except (KeyError, ValueError):
-        raise ValueError(f"memory is {text!r}: write it as 2GiB, 512MiB or a number of bytes") from None
+# Names that are none of a resource, and those that are meant.
+_MISNAMED = {"cpu": "cpus", "cores": "cpus", "slots": "cpus", "gpu": "gpus", "mem": "memory", "ram": "memory"}
+
+
+def _in_parts(name: str, value: object) -> int:
+    """Thousandths of cpus or gpus."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        parts = round(value * 1000)
+        if parts > 0 and abs(parts - value * 1000) < 1e-6:
+            return parts
+    raise ValueError(f"resources has {value!r} {name}: give a number above 0, to three digits such as 0.125")
 
 
 def _limits(resources: Mapping[str, Any] | None, retries: int, walltime: float | None) -> dict[str, object]:
-    known = {"cpus", "memory"}
     if resources is not None and not isinstance(resources, Mapping):
         raise TypeError(
             f"resources is {resources!r}: give a dictionary such as {{'cpus': 2, 'memory': '2GiB'}}"
@@ -220,18 +358,21 @@ def _limits(resources: Mapping[str, Any] | None, retries: int, walltime: float |
         raise ValueError(f"retries is {retries!r}: give a whole number, 0 or more")
     if walltime is not None and (not isinstance(walltime, (int, float)) or walltime <= 0):
         raise ValueError(f"walltime is {walltime!r}: give seconds, as a number above 0")
-    unknown = sorted(set(resources or ()) - known)
-    if unknown:
-        raise ValueError(
-            f"resources names {', '.join(unknown)}; calls may have {' and '.join(sorted(known))}"
-        )
-    cpus = (resources or {}).get("cpus", 1)
-    if not isinstance(cpus, int) or cpus < 1:
-        raise ValueError(f"resources names {cpus!r} cpus: a whole number above 0 is needed")
-    memory = (resources or {}).get("memory")
+    named = dict(resources or ())
+    cpu_parts = _in_parts("cpus", named.pop("cpus", 1))
+    gpus = named.pop("gpus", None)
+    memory = named.pop("memory", None)
+    for name, amount in named.items():
+        if name in _MISNAMED:
+            raise ValueError(f"resources names {name!r}: write {_MISNAMED[name]!r}")
+        if not isinstance(amount, int) or amount < 1:
+            raise ValueError(f"resources has {amount!r} of {name!r}: give a whole number above 0")
     return {
-        "cpus": cpus,
-        "memory_bytes": None if memory is None else _parse_bytes(memory),
+        "cpus": -(-cpu_parts // 1000),
+        "cpu_parts": cpu_parts if cpu_parts % 1000 else 0,
+        "gpu_parts": 0 if gpus is None else _in_parts("gpus", gpus),
+        "resources": named,
+        "memory_bytes": None if memory is None else parse_bytes("memory", memory),
         "walltime_ns": None if walltime is None else int(walltime * 1e9),
         "retries": retries,
     }
@@ -249,9 +390,10 @@ def _python_path() -> str | None:
 class Calls:
     """The calls of a client."""
 
-    def __init__(self, join: Path, spool: Path) -> None:
+    def __init__(self, join: Path, spool: Path, worker_bytes_max: int | None) -> None:
         self._join = join
         self._spool = Spool(spool)
+        self._worker_bytes_max = worker_bytes_max
         self._name = uuid.uuid4().hex[:8]
         self._n_calls = 0
         self._n_batches = 0
@@ -262,6 +404,9 @@ class Calls:
         # The run that calls are added to while it goes on.
         self._run: int | None = None
         self._gone: BaseException | None = None
+        # Names of functions that have returned something large.
+        self._large: set[str] = set()
+        self._stored: weakref.WeakSet[_Stored] = weakref.WeakSet()
         self._to_give: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
         self._env = [("EYAS_WARM", "4")]
         python_path = _python_path()
@@ -280,6 +425,9 @@ class Calls:
             thread.start()
 
     # ------------------------------------------------------------ from the client
+
+    def context(self, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Context:
+        return Context(self._spool, maker, args, kwargs)
 
     def submit(
         self,
@@ -315,12 +463,16 @@ class Calls:
             return
         left = [len(waits)]
         lock = threading.Lock()
+        # Futures keep what is called when they are done, so that must keep neither them nor the call.
+        call = [(future, args, kwargs)]
+        del future, args, kwargs
 
         def one_done(_: Any) -> None:
             with lock:
                 left[0] -= 1
                 if left[0]:
                     return
+                future, args, kwargs = call.pop()
             try:
                 ready_args, ready_kwargs = _with_results((args, kwargs))
                 self._pack(future, fn, ready_args, ready_kwargs, limits)
@@ -345,9 +497,14 @@ class Calls:
             packed = io.BytesIO()
             packer = _Packer(packed, self._spool)
             packer.dump((fn, args, kwargs))
-            told = future._pool.told if future._pool is not None else None
+            pool = future._pool
+            told = pool.told if pool is not None else None
+            bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
             path = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
-            text = pickle.dumps((sys.version_info[:2], path, told, packed.getvalue()), protocol=5)
+            label = _name_of(fn)
+            stays = label in self._large
+            known = sys.version_info[:2], path, told, bounds, stays
+            text = pickle.dumps((*known, packed.getvalue()), protocol=5)
             inputs = dict(packer.inputs)
             if len(text) > INLINE_BYTES_MAX:
                 inputs["call"] = str(self._spool.write([text]))
@@ -359,12 +516,15 @@ class Calls:
             future._settle(None, error)
             return
         future._id = task
+        future._needs, future._label = packer.stored, label
+        result = str(self._spool.folder / RESULTS / task)
         future._call = {
             "id": task,
             "command": [sys.executable, "-m", "eyas._worker", self._name, word],
             "inputs": list(inputs.items()),
+            "outputs": [(_worker.RESULT, result)] if stays else [],
             "env": self._env,
-            "label": getattr(fn, "__qualname__", type(fn).__name__),
+            "label": label,
             **limits,
         }
         self._to_give.put(future)
@@ -405,6 +565,11 @@ class Calls:
                 pass  # the cluster is gone, and the calls with it
         for future in left:
             future._give_up()
+        for stored in list(self._stored):
+            try:
+                stored.hold()
+            except OSError:
+                pass  # who asks for it hears of it
         self._spool.clear()
 
     # ------------------------------------------------------------ the threads
@@ -549,7 +714,14 @@ class Calls:
             sys.stdout.write(printed.decode(errors="replace"))
             sys.stdout.flush()
         if kind == b"R":
+            if total > SHARED_BYTES_MIN:
+                # The next one stays where it is made until somebody asks for it.
+                self._large.add(future._label)
             return value, None
+        if kind == b"F":
+            stored = _Stored(self._spool.folder / RESULTS / task["id"])
+            self._stored.add(stored)
+            return stored, None
         raised, text = value
         # As the standard library shows what happened in another process.
         from concurrent.futures.process import _RemoteTraceback
@@ -561,6 +733,11 @@ class Calls:
             broken.__cause__ = raised
             return None, broken
         return None, raised
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    name = getattr(fn, "__qualname__", None)
+    return name if isinstance(name, str) else type(fn).__name__
 
 
 def _futures_in(value: Any) -> list[Future[Any]]:
@@ -576,6 +753,9 @@ def _futures_in(value: Any) -> list[Future[Any]]:
 
 def _with_results(value: Any) -> Any:
     """The same with results in place of futures. Errors: those of a future."""
+    if isinstance(value, CallFuture):
+        # A large one goes from where it was made to where it is needed.
+        return Future.result(value)
     if isinstance(value, Future):
         return value.result()
     if type(value) in (list, tuple):
@@ -585,4 +765,4 @@ def _with_results(value: Any) -> Any:
     return value
 
 
-__all__ = ["CallFuture", "Calls", "Pool"]
+__all__ = ["CallFuture", "Calls", "Context", "Pool"]

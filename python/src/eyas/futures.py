@@ -21,6 +21,7 @@ from concurrent import futures
 from concurrent.futures import BrokenExecutor, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ._values import call_chunk, chunks_of
 from .cluster import Client, Cluster
 from .functions import CallFuture, Calls, Pool
 
@@ -209,6 +210,7 @@ class Executor(futures.Executor):
     max_workers : how many calls run at once; default: as many as there are processors.
     mp_context : is not used; it stands where `ProcessPoolExecutor` has it.
     initializer, initargs : a function that is called with these once in each worker, before its first call.
+    max_tasks_per_child : so many calls, then a worker is replaced by a new one; default: it stays.
     cluster : the cluster to use; default: one of the executor's own, with one node, which ends with the executor.
 
     As in the standard library, a call that has begun cannot be cancelled. As nowhere there, a worker that dies fails its call alone,
@@ -222,6 +224,7 @@ class Executor(futures.Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         *,
+        max_tasks_per_child: int | None = None,
         cluster: Client | None = None,
     ) -> None:
         if cluster is not None and not isinstance(cluster, Client):
@@ -234,8 +237,13 @@ class Executor(futures.Executor):
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
+        # As in the standard library.
+        if max_tasks_per_child is not None and not isinstance(max_tasks_per_child, int):
+            raise TypeError("max_tasks_per_child must be an integer")
+        if max_tasks_per_child is not None and max_tasks_per_child <= 0:
+            raise ValueError("max_tasks_per_child must be >= 1")
         self._max_workers = max_workers
-        pool = Pool(initializer, initargs, lambda error: None)
+        pool = Pool(initializer, initargs, lambda error: None, max_tasks_per_child)
         self._state = _State(cluster, max_workers, pool)
         _states.add(self._state)
         weakref.finalize(self, _State.end_later, self._state).atexit = False
@@ -264,8 +272,8 @@ class Executor(futures.Executor):
             raise ValueError("chunksize must be >= 1.")
         if chunksize == 1:
             return super().map(fn, *iterables, timeout=timeout, **more)
-        chunks = _chunks(zip(*iterables), chunksize)
-        results = super().map(_call_chunk, itertools.repeat(fn), chunks, timeout=timeout, **more)
+        chunks = chunks_of(zip(*iterables), chunksize)
+        results = super().map(call_chunk, itertools.repeat(fn), chunks, timeout=timeout, **more)
         return itertools.chain.from_iterable(results)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
@@ -286,12 +294,3 @@ class Executor(futures.Executor):
                 raise
         else:
             self._state.end_later()
-
-
-def _chunks(elements: Any, size: int) -> Any:
-    while chunk := tuple(itertools.islice(elements, size)):
-        yield chunk
-
-
-def _call_chunk(fn: Callable[..., T], chunk: tuple[tuple[Any, ...], ...]) -> list[T]:
-    return [fn(*args) for args in chunk]

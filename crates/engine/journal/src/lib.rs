@@ -202,6 +202,9 @@ pub struct Compacted {
     pub freed_bytes: u64,
 }
 
+/// More than so many bytes do not wait for a commit. The disk works while more of a large submission comes.
+const UNCOMMITTED_BYTES_MAX: usize = 1 << 20;
+
 /// An open journal. Threads share it by reference. Dropping it writes the pending records, as
 /// [`Journal::close`] does.
 pub struct Journal {
@@ -252,7 +255,7 @@ impl Journal {
 
     /// As [`Journal::append`], but the record waits for the next [`Journal::commit`] or
     /// [`Journal::commit_soon`], so that many records go to the disk with one sync. The record is written
-    /// earlier when the disk is at work anyway or the buffer is full.
+    /// earlier when the disk is at work anyway, or when a mebibyte waits.
     pub fn append_uncommitted(&self, body: &[u8]) -> Result<Seq> {
         self.push(body, false, false)
     }
@@ -325,7 +328,7 @@ impl Journal {
         state.next_seq += 1;
         state.stats.appended_n += 1;
         push_record(&mut state.pending, crc, seq, body);
-        if commit {
+        if commit || state.pending.len() >= UNCOMMITTED_BYTES_MAX {
             self.wake(state, Urgency::Now);
         }
         Ok(Seq(seq))

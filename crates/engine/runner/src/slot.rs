@@ -714,7 +714,7 @@ impl Slot {
             WarmAnswer::None => {}
             // Its end follows.
             WarmAnswer::Gone => program.kill(),
-            WarmAnswer::Ended(status) => {
+            WarmAnswer::Ended(status, is_last) => {
                 let left = program.end_leftovers(self.pid, self.config.reap_wait_ns);
                 let (user_ns, system_ns) = program.cpu_ns();
                 let Some(mut running) = self.running.take() else { return };
@@ -722,9 +722,8 @@ impl Slot {
                 running.usage.cpu_system_ns += system_ns;
                 running.times.exited_ns = sys::monotonic_ns();
                 let is_stopped = running.stop.is_some();
-                self.finish(running, (status & 0xff) << 8, Left::Ended(left.0, left.1));
-                if is_stopped {
-                    // It was told to end.
+                self.finish(running, status << 8, Left::Ended(left.0, left.1));
+                if is_stopped || is_last {
                     self.end_warm();
                 }
             }

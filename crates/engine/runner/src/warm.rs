@@ -7,7 +7,7 @@
 //! to the program:  the length of what follows (u32, little endian), then texts that each end in a NUL byte:
 //!                  the path of the task's sandbox, how many words there are behind the first N, these words, and
 //!                  NAME=VALUE for each variable of the task that begins with EYAS_
-//! from it:         the exit status of the task (i32, little endian)
+//! from it:         the exit status of the task (i32, little endian), with 256 added where the program ends behind it
 //! ```
 //!
 //! The program changes into the sandbox, does what the words say, prints to its standard output and error, leaves the sandbox, and
@@ -27,6 +27,9 @@ use std::time::Duration;
 pub const NAME: &[u8] = b"EYAS_WARM";
 /// The variable of the program that says which descriptor is its socket.
 pub const SOCKET_NAME: &[u8] = b"EYAS_WARM_SOCKET";
+
+/// Added to the exit status of a task where the program ends behind it.
+const ENDS: i32 = 256;
 
 /// How often it is looked whether killed processes are gone.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -90,8 +93,8 @@ pub struct WarmProgram {
 
 /// What a program that stays has said.
 pub enum WarmAnswer {
-    /// The task's exit status.
-    Ended(i32),
+    /// The task's exit status, and whether the program ends behind it.
+    Ended(i32, bool),
     /// Nothing yet.
     None,
     /// The program has closed its socket.
@@ -173,7 +176,10 @@ impl WarmProgram {
             Ok(n) => {
                 self.answer.extend_from_slice(&bytes[..n]);
                 match self.answer[..].try_into() {
-                    Ok(status) => WarmAnswer::Ended(i32::from_le_bytes(status)),
+                    Ok(status) => {
+                        let status = i32::from_le_bytes(status);
+                        WarmAnswer::Ended(status & 0xff, status & ENDS != 0)
+                    }
                     Err(_) => WarmAnswer::None,
                 }
             }
@@ -268,12 +274,12 @@ mod tests {
         its.read_exact(&mut frame).unwrap();
         assert_eq!(&frame, b"\x18\0\0\0/box\x002\x00two\0\0EYAS_WARM=1\0");
         its.write_all(&7i32.to_le_bytes()).unwrap();
-        assert!(matches!(program.read(), WarmAnswer::Ended(7)));
+        assert!(matches!(program.read(), WarmAnswer::Ended(7, false)));
         let large = "x".repeat(4 << 20);
         program.give(&spec(&["p", &large], "1"), b"/box").unwrap();
         assert!(program.is_sending(), "a program that does not read is not waited for");
-        let _ = its.write_all(&[0; 8]);
-        assert!(matches!(program.read(), WarmAnswer::Ended(0)));
+        let _ = its.write_all(&[3, 1, 0, 0, 0, 0, 0, 0]);
+        assert!(matches!(program.read(), WarmAnswer::Ended(3, true)));
         program.give(&spec(&["p", "three"], "1"), b"/box").expect_err("it has said more than it was asked");
         let _ = program.read();
         drop(its);

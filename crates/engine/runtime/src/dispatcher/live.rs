@@ -153,7 +153,7 @@ impl Outside for Live {
     fn try_append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
         let bytes = record.to_bytes();
         loop {
-            match self.journal.append(&bytes) {
+            match self.journal.append_uncommitted(&bytes) {
                 Ok(seq) => return Ok(seq.0),
                 Err(e) => match self.journal.health() {
                     // The journal is not broken, only slow.

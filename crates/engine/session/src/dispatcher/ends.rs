@@ -83,14 +83,27 @@ impl Durable {
     }
 }
 
+/// How soon the journal is to write what was appended.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Commit {
+    /// With what comes next: a submission that is not committed yet, of which nothing is promised. Were it written by itself, its
+    /// commit would wait for the disk twice.
+    #[default]
+    Later,
+    /// With others that end about now.
+    Soon,
+    /// Somebody waits for it.
+    Now,
+}
+
 /// What the journal is writing, and what waits until it is on the disk.
 #[derive(Default)]
 pub(super) struct Recording {
     /// What is done when the record of a number is durable, in the order of the numbers.
     effects: VecDeque<(Seq, Effect)>,
     pub(super) ends: BeingRecorded,
-    /// Somebody waits for what was appended to the journal since the last commit.
-    commit_now: bool,
+    /// How soon the journal is to write what was appended since the last commit.
+    commit: Commit,
     /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
     pub(super) outputs: HashMap<TaskId, Vec<(Digest, u64)>>,
     /// Ends that are durable, by run.
@@ -112,7 +125,7 @@ impl Recording {
         if self.appended <= self.durable_seq {
             return Some(effect);
         }
-        self.commit_now = true;
+        self.hurry();
         self.effects.push_back((self.appended, effect));
         None
     }
@@ -136,12 +149,12 @@ impl Recording {
 
     /// The journal is to write what was appended, as somebody waits for it.
     pub(super) fn hurry(&mut self) {
-        self.commit_now = true;
+        self.commit = Commit::Now;
     }
 
-    /// Whether somebody waits for what was appended; asked before each commit.
-    pub(super) fn take_hurry(&mut self) -> bool {
-        std::mem::take(&mut self.commit_now)
+    /// How soon the journal is to write what was appended; asked at each settling.
+    pub(super) fn take_commit(&mut self) -> Commit {
+        std::mem::take(&mut self.commit)
     }
 
     pub(super) fn revive(&mut self, run: RunId) {
@@ -207,9 +220,15 @@ impl<O: Outside> Session<O> {
     /// Appends a record; its effect waits until it is durable. A journal that is full makes everything wait:
     /// nothing more is accepted until the disk takes what there is.
     pub(super) fn journal(&mut self, record: &Record<'_>, effect: Option<Effect>) -> Option<Seq> {
-        if !matches!(record, Record::TaskEnded { .. }) {
-            self.recording.hurry();
-        }
+        let commit = match record {
+            Record::RunOpened { .. }
+            | Record::RunOwned { .. }
+            | Record::RunPrintsWhole { .. }
+            | Record::RunOpenedAt { .. } => Commit::Later,
+            Record::TaskEnded { .. } => Commit::Soon,
+            _ => Commit::Now,
+        };
+        self.recording.commit = self.recording.commit.max(commit);
         match self.outside.append(record) {
             Ok(seq) => {
                 self.recording.append(seq, effect);

@@ -43,7 +43,7 @@ pub use outside::{Answer, Outside, Permission, Seq};
 pub use prints::with_live;
 pub use records::Record;
 
-use ends::{Effect, Ended, Recording};
+use ends::{Commit, Effect, Ended, Recording};
 use executors::{Connection, Executors};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
@@ -301,7 +301,11 @@ impl<O: Outside> Session<O> {
         self.now = now;
         self.take_deferred();
         self.end_drained();
-        self.outside.commit(self.recording.take_hurry());
+        match self.recording.take_commit() {
+            Commit::Now => self.outside.commit(true),
+            Commit::Soon => self.outside.commit(false),
+            Commit::Later => {}
+        }
         self.tell_watchers();
         self.tell_followers();
         self.send_all();

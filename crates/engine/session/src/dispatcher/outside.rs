@@ -41,10 +41,10 @@ pub struct Permission {
 /// Journal, connections, event log and words for people, as a session sees them. Connections have numbers that the driver
 /// chose; what is sent on one that is gone goes nowhere.
 pub trait Outside {
-    /// Appends a record, however long that takes. `Err`: the journal is closed for good, and why.
+    /// Appends a record, however long that takes. It may wait for the next commit. `Err`: the journal is closed for good, and why.
     fn append(&mut self, record: &Record<'_>) -> Result<Seq, String>;
 
-    /// Appends a record, unless the disk takes nothing now. `Err`: why it takes nothing.
+    /// The same, unless the disk takes nothing now. `Err`: why it takes nothing.
     fn try_append(&mut self, record: &Record<'_>) -> Result<Seq, String>;
 
     /// Has what was appended written. `now`: somebody waits for it.

@@ -220,6 +220,7 @@ impl<O: Outside> Session<O> {
         if self.outside.try_append(&Record::RunAborted { run }).is_err() {
             self.submissions.aborts_owed.push(run);
         }
+        self.recording.hurry();
         self.feed(Event::RunAborted { run });
         self.tell_decided(run);
     }

@@ -1,0 +1,42 @@
+"""What calls and clusters take as values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_bytes(name: str, size: str | int) -> int:
+    """A number of bytes, from a number or a text such as `2GiB`.
+
+    Raises
+    ------
+    ValueError : `name` is no size.
+    """
+    if isinstance(size, int):
+        return size
+    text = size.strip()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text[len(number) :].strip().upper()
+    try:
+        return int(float(number) * _UNITS[unit])
+    except (KeyError, ValueError):
+        raise ValueError(f"{name} is {size!r}: write it as 2GiB, 512MiB or a number of bytes") from None
+
+
+def chunks_of(elements: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """The elements, `size` at a time."""
+    left = iter(elements)
+    while chunk := tuple(itertools.islice(left, size)):
+        yield chunk
+
+
+def call_chunk(fn: Callable[..., T], chunk: tuple[tuple[Any, ...], ...]) -> list[T]:
+    """Call a function for each of these arguments."""
+    return [fn(*args) for args in chunk]
