@@ -130,3 +130,15 @@ def test_what_is_known_of_a_file_is_shown_and_its_mode_changed(run: Run, files: 
     assert story["modified_ns"] == (files / "a.txt").stat().st_mtime_ns
     assert "5 B" in run("stat", "a.txt", cwd=files).stdout
     assert "is a directory" in run("stat", "folder", cwd=files, status=2).stderr
+
+
+def test_one_name_that_is_not_there_keeps_no_other(run: Run, files: Path) -> None:
+    for verb in (["stat"], ["chmod", "600"]):
+        failed = run(*verb, "none.txt", "a.txt", cwd=files, status=4)
+        assert "none.txt" in failed.stderr and "1 of 2 names" in failed.stderr
+    assert "a.txt" in run("stat", "a.txt", "none.txt", cwd=files, status=4).stdout
+    assert (files / "a.txt").stat().st_mode & 0o777 == 0o600
+    assert run("ls", "a.txt", cwd=files).stdout == f"{files}/a.txt\n"
+    assert run("cat", "*.txt", cwd=files).stdout == "a.txtb c+d%.txt"
+    for verb, word in (("ls", "*.none"), ("cat", "*.none"), ("ls", "none")):
+        assert "none" in run(verb, word, cwd=files, status=2).stderr

@@ -183,21 +183,39 @@ def test_an_exception_comes_with_its_traceback(cluster: eyas.Cluster) -> None:
 
 
 class Picky(Exception):
-    def __init__(self, one: int, two: int) -> None:
+    def __init__(self, one: int, two: object) -> None:
         super().__init__(f"{one} and {two}")
+        self.two = two
+
+
+def test_what_a_function_returned_is_not_shown_as_what_it_printed(cluster: eyas.Cluster) -> None:
+    def speak() -> int:
+        print("spoken")
+        return 1
+
+    spoken, silent = cluster.submit(speak), cluster.submit(power, 2)
+    wait([spoken, silent], 60)
+    for call, words in ((spoken, "spoken"), (silent, "printed nothing")):
+        task = call.task  # type: ignore[attr-defined]
+        command = [eyas.find_binary(), "logs", task, "--join", cluster.join]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert words in shown.stderr and shown.stdout == ""
 
 
 def test_what_cannot_be_pickled_is_the_errors_of_its_call_alone(cluster: eyas.Cluster) -> None:
-    def picky() -> None:
-        raise Picky(1, 2)
+    def picky(two: object) -> None:
+        raise Picky(1, two or threading.Lock())
 
     good = cluster.submit(power, 3)
     with pytest.raises(TypeError):
         cluster.submit(power, threading.Lock()).result(60)
     with pytest.raises(TypeError, match="lock"):
         cluster.submit(threading.Lock).result(60)
-    with pytest.raises(RuntimeError, match="Picky: 1 and 2"):
-        cluster.submit(picky).result(60)
+    # One that takes other arguments than it hands on is made again all the same.
+    error = cluster.submit(picky, 2).exception(60)
+    assert type(error) is Picky and str(error) == "1 and 2" and error.two == 2
+    with pytest.raises(RuntimeError, match="Picky: 1 and .*lock"):
+        cluster.submit(picky, None).result(60)
     assert good.result(60) == 9
 
 

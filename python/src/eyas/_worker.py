@@ -2,14 +2,14 @@
 of the same client. Another client's program may have other modules of the same names, so it gets a process of its own.
 
 A slot starts it once (`EYAS_WARM`, crates/engine/runner/src/warm.rs) and tells it over a socket of each call: the path of the
-task's sandbox, and CALL. What it answers with is printed to standard output, in ASCII:
+task's sandbox, and CALL. What it answers with is printed to standard output, in ASCII, behind `ANSWER`:
 
     R and base64 of a pickle            what the function returned, and what it printed
     F and base64 of a pickle            what it returned is in the file `RESULT` of the sandbox; and what it printed
     E and base64 of a pickle            the exception that it raised and its traceback as text, and what it printed
     I and base64 of a pickle            the same of the initializer
 
-For those who read what tasks print, what the function printed is on standard error, too. CALL is `+` and base64 of a pickle, or `@NAME`: a file in the sandbox has it.
+For those who read what tasks print, what the function printed is on standard error, too, and answers are not shown. CALL is `+` and base64 of a pickle, or `@NAME`: a file in the sandbox has it.
 Little is imported here, because each slot waits for it.
 """
 
@@ -27,6 +27,8 @@ from collections import OrderedDict
 from typing import Any
 
 OBJECT_MAGIC = b"EYASOBJ1"
+# What answers begin with; `eyas logs` knows it, too (crates/app/cli/src/printed.rs).
+ANSWER = b"\x1eeyas-answer "
 # A value that is larger than this is a file of its own, where it can be.
 SHARED_BYTES_MIN = 64 << 10
 # The file in the sandbox with what a function returned.
@@ -152,7 +154,7 @@ def _returned(value: Any, printed: bytes, file: str | None) -> bytes:
 
 
 def _said(kind: bytes, value: Any, printed: bytes) -> bytes:
-    return kind + base64.b64encode(_dumps((value, printed)))
+    return ANSWER + kind + base64.b64encode(_dumps((value, printed)))
 
 
 class _Printed:
@@ -190,13 +192,32 @@ def _error(kind: bytes, error: BaseException, printed: bytes) -> bytes:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     # The same for those who read what tasks print.
     _write_all(2, text.encode(errors="replace"))
-    try:
-        answer = _said(kind, (error, text), printed)
-        pickle.loads(base64.b64decode(answer[1:]))
-        return answer
-    except BaseException:
-        # An exception that cannot be pickled, or not be made again, is told by its words.
-        return _said(kind, (RuntimeError(f"{type(error).__name__}: {error}"), text), printed)
+    for shown in (error, _Rebuilt(error), RuntimeError(f"{type(error).__name__}: {error}")):
+        try:
+            answer = _said(kind, (shown, text), printed)
+            pickle.loads(base64.b64decode(answer[len(ANSWER) + 1 :]))
+            return answer
+        except BaseException:
+            continue  # it cannot be pickled, or not be made again
+    raise AssertionError("a text can be pickled")
+
+
+class _Rebuilt:
+    """An exception whose class takes other arguments than it hands on: it is made again without its `__init__`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> Any:
+        error = self._error
+        return _rebuild, (type(error), error.args, error.__dict__)
+
+
+def _rebuild(kind: type[BaseException], args: tuple[Any, ...], fields: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
 
 
 def _globals_of(function: Any) -> dict[str, Any] | None:

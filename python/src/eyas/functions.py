@@ -702,13 +702,16 @@ class Calls:
                 said = self._connection.printed_whole(run, task["id"], task["attempt"])
             except _ffi.FfiError as error:
                 raise_ours(error)
-        kind = said[:1]
+        at = len(_worker.ANSWER)
+        kind = said[at : at + 1] if said.startswith(_worker.ANSWER) else b""
         if not kind or (task["state"] == "failed" and kind == b"R"):
             stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
             reason = task["reason"] or "it did not say what it returned"
             ended = reason.startswith(("the program ended with status ", "the program was ended by signal "))
-            return None, (WorkerLost if ended else TaskFailed)(task["id"], run, reason, stderr)
-        value, printed = pickle.loads(base64.b64decode(said[1:]))
+            if ended:
+                return None, WorkerLost(task["id"], run, f"{reason} before the function returned", stderr)
+            return None, TaskFailed(task["id"], run, reason, stderr)
+        value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))
         if printed and future._pool is not None:
             # As from the processes of the standard library.
             sys.stdout.write(printed.decode(errors="replace"))

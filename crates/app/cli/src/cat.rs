@@ -1,12 +1,13 @@
 //! `eyas cat`: the bytes of objects at home, one behind the other, on standard output.
 
+use crate::files::named_by;
 use crate::{Exit, Fault, homes};
 use clap::Args;
 use std::io::{Read, Write};
 
 #[derive(Args)]
 pub struct CatArgs {
-    /// Files: paths or URLs
+    /// Files, or patterns in quotes: paths or URLs
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
     /// Only these bytes, counted from 0, without the last: 0..100
@@ -26,8 +27,11 @@ pub fn cat(args: CatArgs) -> Result<Exit, Fault> {
     let homes = homes::open()?;
     let mut out = eyas_text::raw_unless_terminal();
     let mut block = vec![0; 256 << 10];
+    let mut files = vec![];
     for word in &args.files {
-        let location = homes::location(word)?;
+        files.extend(named_by(&homes, word, false)?);
+    }
+    for location in files {
         let mut opened = homes.open(&location, args.bytes.clone()).map_err(homes::fault)?;
         loop {
             let n = opened

@@ -283,7 +283,7 @@ fn is_no_file(homes: &Homes, location: &Location) -> Result<bool, Fault> {
 }
 
 /// The objects that a word names: one, or all that match a pattern.
-fn named_by(homes: &Homes, word: &str, may_be_none: bool) -> Result<Vec<Location>, Fault> {
+pub fn named_by(homes: &Homes, word: &str, may_be_none: bool) -> Result<Vec<Location>, Fault> {
     if std::fs::symlink_metadata(word).is_ok() {
         return Ok(vec![homes::location(word)?]);
     }
@@ -356,7 +356,7 @@ pub fn chmod(args: ChmodArgs) -> Result<Exit, Fault> {
     for word in &args.places {
         places.extend(named_by(&homes, word, false)?);
     }
-    homes::each(places.len(), &|n| homes.set_mode(&places[n], args.mode).map_err(homes::fault))?;
+    homes::each_by_itself(places.len(), "changed", &|n| homes.set_mode(&places[n], args.mode))?;
     Ok(Exit::Good)
 }
 
@@ -417,16 +417,16 @@ pub fn stat(args: StatArgs) -> Result<Exit, Fault> {
         files.extend(named_by(&homes, word, false)?);
     }
     let stories: Vec<Mutex<Option<ObjectStory>>> = files.iter().map(|_| Mutex::default()).collect();
-    homes::each(files.len(), &|n| {
-        let story = ObjectStory::of(&homes, &files[n]).map_err(homes::fault)?;
+    let looked = homes::each_by_itself(files.len(), "looked at", &|n| {
+        let story = ObjectStory::of(&homes, &files[n])?;
         *stories[n].lock().expect("no holder panics") = Some(story);
         Ok(())
-    })?;
+    });
     let stories: Vec<ObjectStory> =
         stories.into_iter().filter_map(|story| story.into_inner().expect("no holder panics")).collect();
     match args.json {
         true => json::write(&stories)?,
         false => stories.iter().for_each(ObjectStory::show),
     }
-    Ok(Exit::Good)
+    looked.map(|()| Exit::Good)
 }

@@ -4,7 +4,7 @@ use crate::dirs::working;
 use crate::print::{rate_of, size};
 use crate::{Exit, Fault};
 use eyas_storage::{Error, ErrorKind, Homes, HomesConfig, Listing, Location};
-use eyas_text::{line_of, shown};
+use eyas_text::{line_of, plural, shown};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -63,6 +63,29 @@ pub fn each(n: usize, work: &(dyn Fn(usize) -> Result<(), Fault> + Sync)) -> Res
     match failed.into_inner().expect("no holder panics") {
         Some(fault) => Err(fault),
         None => Ok(()),
+    }
+}
+
+/// Does something with each of `n` names, whatever becomes of the others: what is wrong with one of several is said, and they are
+/// counted at the end. `done`: what could not be done with them.
+pub fn each_by_itself(
+    n: usize,
+    done: &str,
+    work: &(dyn Fn(usize) -> Result<(), Error> + Sync),
+) -> Result<(), Fault> {
+    let n_failed = AtomicUsize::new(0);
+    each(n, &|i| match work(i) {
+        Ok(()) => Ok(()),
+        Err(error) if n == 1 => Err(fault(error)),
+        Err(error) => {
+            eyas_text::say!("eyas: {error}");
+            n_failed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    })?;
+    match n_failed.into_inner() {
+        0 => Ok(()),
+        k => Err(Fault::new(Exit::Other, format!("{k} of {} could not be {done}", plural(n as u64, "name")))),
     }
 }
 

@@ -4,13 +4,13 @@ use crate::homes::{self, named};
 use crate::print::size;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_storage::{LeftOut, Listed};
+use eyas_storage::{LeftOut, Listed, Listing};
 use eyas_text::plural;
 use std::sync::Mutex;
 
 #[derive(Args)]
 pub struct LsArgs {
-    /// A directory, or a pattern in quotes such as 's3://bucket/run1/*.fa'; a path or a URL
+    /// A directory, a file, or a pattern in quotes such as 's3://bucket/run1/*.fa'; a path or a URL
     #[arg(value_name = "PLACE")]
     place: String,
     /// Show sizes and versions, too: one more question to home for each object
@@ -20,7 +20,23 @@ pub struct LsArgs {
 
 pub fn ls(args: LsArgs) -> Result<Exit, Fault> {
     let homes = homes::open()?;
-    let Listed { found, left_out } = homes.list(&homes::listing(&args.place)?).map_err(homes::fault)?;
+    let listing = homes::listing(&args.place)?;
+    let is_pattern = matches!(listing, Listing::Glob { .. });
+    let one = || homes::location(&args.place).ok().filter(|one| !is_pattern && homes.stat(one).is_ok());
+    let Listed { mut found, left_out } = match homes.list(&listing) {
+        // A file's name is that of no directory.
+        Err(error) => match one() {
+            Some(file) => Listed { found: vec![file], left_out: vec![] },
+            None => return Err(homes::fault(error)),
+        },
+        Ok(listed) => listed,
+    };
+    if found.is_empty() && left_out.is_empty() {
+        found.extend(one());
+        if found.is_empty() && is_pattern {
+            return Err(homes::nothing(&args.place));
+        }
+    }
     LeftOut::say_all(&left_out);
     let end = || match left_out.len() as u64 {
         0 => Ok(Exit::Good),
@@ -36,8 +52,8 @@ pub fn ls(args: LsArgs) -> Result<Exit, Fault> {
         return end();
     }
     let stats: Vec<Mutex<String>> = found.iter().map(|_| Mutex::default()).collect();
-    homes::each(found.len(), &|n| {
-        let stat = homes.stat(&found[n]).map_err(homes::fault)?;
+    homes::each_by_itself(found.len(), "looked at", &|n| {
+        let stat = homes.stat(&found[n])?;
         let version = stat.version.shown();
         *stats[n].lock().expect("no holder panics") = format!("{:>10}  {version:<44}", size(stat.size_bytes));
         Ok(())

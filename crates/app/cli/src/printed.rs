@@ -52,19 +52,24 @@ pub fn beyond(captured: &Captured, seen: u64) -> Vec<Piece<'_>> {
 #[derive(Default)]
 pub struct ShownOutput(BTreeMap<AttemptNo, [u64; 2]>);
 
+/// What the answer of a function begins with (python/src/eyas/_worker.py). It is for the program that called it, and stands where other
+/// tasks have what they print.
+const ANSWER: &[u8] = b"\x1eeyas-answer ";
+
 impl ShownOutput {
     /// The new pieces of an attempt's two streams, which count as shown from here on; and whether this is the
     /// attempt's first output.
     pub fn take<'a>(&mut self, printed: &'a Printed) -> ([Vec<Piece<'a>>; 2], bool) {
         let is_first = !self.0.contains_key(&printed.attempt);
         let streams = [&printed.stdout, &printed.stderr];
-        if streams.iter().all(|stream| stream.total_bytes == 0) {
+        let answer = printed.stdout.head.starts_with(ANSWER).then_some(&printed.stdout);
+        if streams.iter().all(|stream| stream.total_bytes == 0 || Some(*stream) == answer) {
             return ([vec![], vec![]], false);
         }
         let seen = self.0.entry(printed.attempt).or_default();
         let mut i = 0;
         let pieces = streams.map(|stream| {
-            let pieces = beyond(stream, seen[i]);
+            let pieces = if Some(stream) == answer { vec![] } else { beyond(stream, seen[i]) };
             seen[i] = seen[i].max(stream.total_bytes);
             i += 1;
             pieces
