@@ -29,9 +29,10 @@ pub struct Call {
 
 impl Call {
     fn task(self) -> (TaskSpec, Option<Box<Needs>>) {
-        let Call { id, command, inputs, outputs, env, cpus, memory_bytes, walltime_ns, retries, label, .. } = self;
-        let needs =
-            Needs { cpu_parts: self.cpu_parts, gpu_parts: self.gpu_parts, resources: self.resources };
+        let Call {
+            id, command, inputs, outputs, env, cpus, memory_bytes, walltime_ns, retries, label, ..
+        } = self;
+        let needs = Needs { cpu_parts: self.cpu_parts, gpu_parts: self.gpu_parts, resources: self.resources };
         let task = TaskSpec {
             inputs,
             outputs,
