@@ -4,8 +4,9 @@
 
 An arrow is a dependency of one of our crates on another. One that follows from others is left out: where A uses B and B
 uses C, an arrow from A to C says nothing new about the order. --check writes nothing and fails if the drawing is not what
-the manifests say now, or if a rule of this file is broken: which crates have unsafe code, and what the crates of kept data
-see of the engine (docs/decisions/0119-what-kept-data-sees.md).
+the manifests say now, or if a rule of this file is broken: which crates have unsafe code, what the crates of kept data see of
+the engine (docs/decisions/0119-what-kept-data-sees.md), and that a file's head names what the file uses
+(docs/decisions/0060-structures-of-the-dispatcher.md).
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ UNSAFE = {
 }
 FORBIDS = "#![forbid(unsafe_code)]\n"
 BLOCK = re.compile(r"^(?!\s*//).*\bunsafe (?:\{|fn|impl|extern|trait)", re.MULTILINE)
+
+# All that the module above has, known by no name. Only tests take it: they are about that module.
+FROM_ABOVE = re.compile(r"^(?:pub.* )?use super::(?:super::)*\*;", re.MULTILINE)
 
 # The crates of data that outlives runs, and what they may see of our other crates: the vocabulary, homes, and what all stand on.
 KEPT = {"access", "at-data", "catalog", "keeping", "site"}
@@ -80,6 +84,17 @@ def broken_unsafe(root: Path, may: dict[str, str]) -> list[str]:
         if name not in may and FORBIDS not in texts[0]:
             wrong.append(f"{paths[0].relative_to(root)} lacks {FORBIDS.strip()}")
     return wrong
+
+
+def broken_heads(root: Path) -> list[str]:
+    """The files of programs whose head does not name what they use, in sentences."""
+    return [
+        f"{path.relative_to(root)} uses all of the module above: name what it uses"
+        for paths in sources(root).values()
+        for path in paths
+        if path.name != "tests.rs" and "tests" not in path.relative_to(root).parts
+        if FROM_ABOVE.search(path.read_text(encoding="utf-8"))
+    ]
 
 
 def broken_kept(uses: dict[str, set[str]], may: dict[tuple[str, str], str]) -> list[str]:
@@ -172,7 +187,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail if the drawing is not true")
     args = parser.parse_args()
     uses = dependencies(ROOT)
-    broken = broken_unsafe(ROOT, UNSAFE) + broken_kept(uses, KEPT_MAY_SEE)
+    broken = broken_unsafe(ROOT, UNSAFE) + broken_kept(uses, KEPT_MAY_SEE) + broken_heads(ROOT)
     for sentence in broken:
         print(f"error: {sentence}", file=sys.stderr)
     if broken:

@@ -302,6 +302,21 @@ def test_kept_data_sees_of_the_engine_what_is_listed_with_a_reason(monkeypatch: 
     assert needless.startswith("site does not use net any more")
 
 
+def test_the_head_of_a_file_names_what_the_file_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The crates themselves are held to it by `scripts/crates.py --check`."""
+    rules = load("crates", monkeypatch)
+    inner = tmp_path / "crates" / "wing" / "one" / "src" / "inner"
+    inner.mkdir(parents=True)
+    (inner.parent.parent / "Cargo.toml").write_text('[package]\nname = "eyas-one"\n', encoding="utf-8")
+    (inner.parent / "lib.rs").write_text("mod inner;\nmod tests {\n    use super::*;\n}\n", encoding="utf-8")
+    (inner / "tests.rs").write_text("use super::*;\n", encoding="utf-8")
+    (inner / "other.rs").write_text("use super::Named;\n", encoding="utf-8")
+    assert rules.broken_heads(tmp_path) == []
+    (inner / "other.rs").write_text("use super::super::*;\n", encoding="utf-8")
+    (found,) = rules.broken_heads(tmp_path)
+    assert found.startswith("crates/wing/one/src/inner/other.rs uses all of the module above")
+
+
 def test_unsafe_code_is_where_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The crates themselves are held to it by `scripts/crates.py --check`."""
     rules = load("crates", monkeypatch)

@@ -96,52 +96,32 @@ pub use walltimes::{drain_before_ns, stop_before_ns};
 pub use workload::Workload;
 
 use self::additions::Additions;
-use self::attempts::{Attempts, Giving, History, Reserved};
+use self::attempts::Giving;
 use self::exchange::{Exchange, Linked};
-use self::executors::{ExecutorState, Executors};
 use self::forget::Forgotten;
 use self::given_up::GivenUp;
-use self::intermediates::{Intermediate, Intermediates};
+use self::intermediates::Intermediates;
 use self::leftovers::Leftovers;
 use self::moves::Moves;
-use self::promises::promise_refused;
 use self::reach::Reach;
-use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
-use self::rescue::Leaving;
 use self::residents::Residents;
-use self::resources::Resources;
-use self::revivals::Missing;
-use self::run_times::RunTimes;
 use self::schedule::Schedule;
-use self::shares::Shares;
 use self::submissions::Waits;
-use self::tasks::{ArrayState, End, Ends, TaskTable};
-use self::walltimes::Walltimes;
-use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
 use crate::event::*;
 use crate::group::Membership;
 use crate::home_share::{HomeLimits, HomeShares};
 use crate::network::Network;
 use crate::pattern::RunPatterns;
-use crate::placement::{
-    self, Lasts, Mode, NeedsId, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, TaskSize,
-    TimeLeft, Unplaced,
-};
-use crate::provisioning::work::Predicted;
-use crate::provisioning::{Demand, NodeView};
-use eyas_terms::array::{Pattern, TaskArray, TaskSpec};
-use eyas_terms::location::{CatalogLocation, Location, RunScope};
+use crate::placement::{self, Lasts, NeedsId, QueueKey, ReadyTask, TaskSize};
+use eyas_terms::array::TaskArray;
+use eyas_terms::location::RunScope;
 use eyas_terms::*;
-use hashbrown::HashTable;
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHasher;
 use serde::{Deserialize, Serialize};
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
-use std::ops::Bound;
-use std::sync::Arc;
 
 /// After a search that found no other task, this many decisions are taken without a search. The number
 /// doubles with each further search without result, as when all tasks read one object that is never cached.

@@ -49,7 +49,7 @@ mod streams;
 mod transfer_queue;
 mod transfers;
 
-use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
+use crate::cache::{Cache, CacheConfig, Reserve};
 use crate::collective::BatchId;
 use crate::event::*;
 use crate::eviction::UnknownEviction;
@@ -60,7 +60,6 @@ use eyas_terms::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use slots::{Slots, Turn};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use streams::{Streams, Uses};
 use transfer_queue::{QueuePlace, TransferQueue};
 

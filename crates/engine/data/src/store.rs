@@ -35,23 +35,22 @@
 mod arrival;
 mod incoming;
 
+use crate::{Digest, Error, ErrorKind, Halt, Result};
+use arrival::{Arrival, Progress};
+use eyas_folder::holes;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
-use crate::{Digest, Error, ErrorKind, Halt, Result};
-use arrival::{Arrival, Progress};
 pub(crate) use arrival::{ArrivalEnd, ArrivalReader, Begun, Watched};
-use eyas_folder::{UNKNOWN_TIME_NS, holes, time_of};
 pub(crate) use incoming::HashedBy;
 pub use incoming::Incoming;
 

@@ -44,7 +44,6 @@ mod check;
 mod events;
 mod wants;
 
-use super::cost::SPLIT_OBJECTS_MIN;
 use super::links::{Links, Observation};
 use super::plan::{Item, Plan};
 use super::{BatchId, Choice, CollectiveId, CollectiveKind, CollectiveRecord, Way};

@@ -25,9 +25,15 @@
 //! waits for another (the driver does both, by the tokens of the submissions).
 
 use super::attempts::FAILURES_KEPT;
-use super::intermediates::Intermediate;
-use super::*;
+use super::intermediates::{Intermediate, Intermediates};
+use super::tasks::End;
+use super::{Dispatcher, RunState, Workload, hash_of};
+use crate::event::Action;
+use eyas_terms::location::{CatalogLocation, Location};
+use eyas_terms::{ObjectId, RunId, TaskId, Timestamp};
 use eyas_text::shown;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// What a run knows of the submissions into it.
 #[derive(Clone, PartialEq, Debug, Default)]

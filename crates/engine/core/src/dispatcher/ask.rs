@@ -1,11 +1,24 @@
 //! Answers to the driver, reports and users: tasks, runs, executors, demand; and the check of all invariants.
 
-use super::*;
-use crate::event::MACHINE_BYTES_MAX;
+use super::attempts::Reserved;
+use super::exchange::Exchange;
+use super::executors::ExecutorState;
+use super::intermediates::Intermediates;
+use super::ready::Ready;
+use super::resources::Resources;
+use super::schedule::Schedule;
+use super::tasks::{ArrayState, End};
+use super::{Dispatcher, TaskState, UserShare, Workload};
+use crate::event::{AttemptReport, Event, MACHINE_BYTES_MAX, NodeMessage, OBJECT_BYTES_MAX, Offer, Placed};
 use crate::group::{FileState, LinkMessage};
-use crate::provisioning::work::{NODE_PARTS, part_of_node};
+use crate::placement::{Stage, Unplaced};
+use crate::provisioning::work::{NODE_PARTS, Predicted, part_of_node};
+use crate::provisioning::{Demand, NodeView};
+use eyas_terms::location::CatalogLocation;
 use eyas_terms::needs::Size;
+use eyas_terms::{AttemptNo, ExecutorId, NodeState, ObjectId, OwnerId, RunId, TaskId, Timestamp};
 use eyas_text::shown;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many of the inputs that a task waits for are named.
 const AWAITED_NAMED: usize = 3;

@@ -4,7 +4,22 @@
 //! kind has its bound. A task whose outputs still travel home is *landing*: its slot is free, and the task is
 //! done when the outputs are there.
 
-use super::*;
+use super::exchange::Exchange;
+use super::executors::Executors;
+use super::schedule::Schedule;
+use super::tasks::End;
+use super::{
+    Dispatcher, DispatcherConfig, RETURN_GRACE_NS, RETURN_GRACE_NS_MAX, RETURN_GRACE_PART, RunState, Workload,
+};
+use crate::event::{Action, AttemptReport, InputReport, Offer};
+use crate::placement::NeedsId;
+use eyas_terms::{
+    AttemptNo, CacheOutcome, ExecutorId, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp,
+};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
 
 /// How long a node gets no tasks after an attempt failed through the node's fault; doubled for each further
 /// such failure.

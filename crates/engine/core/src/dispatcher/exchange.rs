@@ -36,14 +36,22 @@ mod balance;
 mod exports;
 mod imports;
 
-use super::assign::SOURCES_MAX;
-use super::*;
+use super::executors::Executors;
+use super::intermediates::Intermediates;
+use super::promises::promise_refused;
+use super::submissions::Waits;
+use super::tasks::End;
+use super::{Dispatcher, RunState, Workload};
+use crate::event::Action;
 use crate::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
 };
 use crate::pattern::RunPatterns;
-use eyas_terms::needs::Size;
-use eyas_text::shown;
+use eyas_terms::array::TaskArray;
+use eyas_terms::location::{CatalogLocation, Location};
+use eyas_terms::{ArrayId, ExecutorId, MemberId, ObjectId, RunId, TaskId, Timestamp};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (RunId, ObjectId);
 

@@ -7,12 +7,31 @@
 //!
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
-use super::attempts::{SICK_NS, SICK_NS_MAX};
-use super::walltimes::Loss;
-use super::*;
+use super::attempts::{Reserved, SICK_NS, SICK_NS_MAX};
+use super::exchange::Exchange;
+use super::intermediates::Intermediates;
+use super::moves::Moves;
+use super::rescue::Leaving;
+use super::resources::Resources;
+use super::schedule::Schedule;
+use super::shares::Shares;
+use super::submissions::Waits;
+use super::tasks::End;
+use super::walltimes::{self, Loss, Walltimes};
+use super::{Dispatcher, Workload, task_size};
+use crate::collective::CollectiveEvent;
+use crate::event::{Action, AttemptReport, HeldObject, InputReport, Offer};
 use crate::means::{RUNS_SMOOTHED, smooth};
+use crate::placement::{NeedsId, TaskSize, TimeLeft};
+use eyas_terms::location::CatalogLocation;
 use eyas_terms::needs::Size;
+use eyas_terms::{
+    AttemptNo, CacheOutcome, ExecutorId, Failure, FailureKind, MemberId, NodeState, ObjectId, Outcome,
+    OwnerId, RunId, TaskId, Timestamp,
+};
 use eyas_text::{size as shown_size, size_beside};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How long a task that fits no connected executor waits for a larger executor to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;

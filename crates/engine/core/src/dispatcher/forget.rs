@@ -23,8 +23,17 @@
 //! Not here: the journal's records of the run and how members ask each other (`eyas_session`), and the run's
 //! lines in the event log.
 
-use super::*;
+use super::exchange::Exchange;
+use super::leftovers::Leftovers;
+use super::ready::Ready;
+use super::{Dispatcher, DispatcherConfig, RunState, Workload, submissions};
+use crate::collective::CollectiveEvent;
+use crate::event::Action;
 use crate::group::PartEnd;
+use eyas_terms::location::CatalogLocation;
+use eyas_terms::{ArrayId, ExecutorId, MemberId, ObjectId, RunId, TaskId, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which ended runs are kept. Without a limit all runs are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]

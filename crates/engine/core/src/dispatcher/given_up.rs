@@ -13,7 +13,13 @@
 //! Invariant, checked by `GivenUp::check`: a task of `unrecorded` is in `waits`, and waits for
 //! nothing else.
 
-use super::*;
+use super::Workload;
+use super::schedule::Schedule;
+use super::submissions::Waits;
+use super::tasks::End;
+use crate::event::Action;
+use eyas_terms::{AttemptNo, TaskId, Timestamp};
+use std::collections::BTreeMap;
 
 /// Tasks that wait until the journal has recorded that this attempt was given up.
 #[derive(Default)]

@@ -18,8 +18,16 @@
 //! Not here: which node keeps a replica (the executor keeps what its tasks made until it is asked to drop
 //! it).
 
-use super::*;
+use super::submissions::Waits;
+use super::tasks::End;
+use super::{Dispatcher, Workload};
+use crate::collective::CollectiveEvent;
+use crate::event::{Action, HeldObject};
+use eyas_terms::location::CatalogLocation;
+use eyas_terms::{ArrayId, ExecutorId, ObjectId, RunId, TaskId, Timestamp};
 use eyas_text::shown;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one file that stays on the nodes.
 #[derive(Clone, Copy, Debug, Default)]

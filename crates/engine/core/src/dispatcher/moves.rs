@@ -22,7 +22,11 @@
 //!
 //! Not here: how a collective is carried out ([`crate::collective::carry`]), and how bytes move (executors).
 
-use super::*;
+use super::exchange::Exchange;
+use super::intermediates::Intermediates;
+use super::ready::Ready;
+use super::tasks::ArrayState;
+use super::{Dispatcher, DispatcherConfig, Workload};
 use crate::catalog::Catalog;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
 use crate::collective::plan::{self, Item, Plan};
@@ -31,10 +35,14 @@ use crate::collective::{
     Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
+use crate::event::{Action, AssignedInput, InputReport, Making, Source, TransferErrorKind};
 use crate::network::{Moved, Network, NetworkUse, News, Sites, moved};
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
-use eyas_terms::array::GatherHint;
+use eyas_terms::array::{GatherHint, TaskArray};
+use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, RunId, TaskId, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The run time that is assumed for a task until one like it has ended.
 const RUN_S_ASSUMED: f64 = 1.0;

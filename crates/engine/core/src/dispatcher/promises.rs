@@ -6,7 +6,13 @@
 //!
 //! Not here: what becomes of the file once it has a maker (`intermediates`).
 
-use super::*;
+use super::exchange::Exchange;
+use super::intermediates::Intermediates;
+use super::submissions::Waits;
+use super::tasks::End;
+use super::{Dispatcher, Workload};
+use crate::event::Action;
+use eyas_terms::{ArrayId, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp};
 use eyas_text::shown;
 
 /// The message for a submission of the task `id`, which promises `location` although `other` promises or

@@ -24,8 +24,16 @@
 //! Not here: a file of another dispatcher of the group is not copied or made again by this one; its owner hears of the failure
 //! (`exchange`).
 
-use super::*;
+use super::executors::{ExecutorState, Executors};
+use super::intermediates::Intermediate;
+use super::submissions::Waits;
+use super::tasks::End;
+use super::{Dispatcher, REVIVALS_MAX};
+use crate::event::{Action, InputReport};
+use crate::placement::{Mode, Pick, Rule, Stage, TaskSize};
+use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, RunId, TaskId, Timestamp};
 use eyas_text::shown;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// How long a pair is cut after its first failure, and at most.

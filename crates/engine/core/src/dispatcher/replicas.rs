@@ -3,7 +3,12 @@
 //! One run reads one version of an object; the parent's header explains under *suspect* what happens when
 //! other bytes turn up.
 
-use super::*;
+use super::attempts::Attempts;
+use super::schedule::Schedule;
+use super::{Dispatcher, Workload};
+use crate::collective::CollectiveEvent;
+use crate::event::{Action, InputMoved, ReplicaAdded, TransferErrorKind};
+use eyas_terms::{Digest, ExecutorId, ObjectId, RunId, Timestamp};
 
 impl Schedule {
     pub(super) fn on_input_moved(

@@ -19,9 +19,18 @@
 //! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not rerun. A done
 //! task that runs again because its files were lost is revived (`revivals`), which is no rerun.
 
-use super::*;
+use super::intermediates::Intermediates;
+use super::run_times::RunTimes;
+use super::schedule::Schedule;
+use super::tasks::{ArrayState, End};
+use super::{Dispatcher, Workload};
 use crate::collective::cost::MulticastCase;
 use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, RerunCase, Way};
+use crate::event::{Action, Assignment, AttemptReport, Why};
+use crate::placement::Stage;
+use eyas_terms::{AttemptNo, ExecutorId, ObjectId, Outcome, RunId, TaskId, Timestamp};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The factor by which a rerun is assumed to take longer than the task took: another task may have had use
 /// for its slot.

@@ -3,7 +3,13 @@
 //! It may end when the copies exist or have taken too long. A file that was not copied is made again
 //! (`revivals`).
 
-use super::*;
+use super::executors::Executors;
+use super::intermediates::{Intermediate, Intermediates};
+use super::moves::Moves;
+use super::tasks::End;
+use super::{Dispatcher, Workload};
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a leaving executor waits for other nodes to copy the files that only it holds.
 const RESCUE_NS_MAX: u64 = 60_000_000_000;

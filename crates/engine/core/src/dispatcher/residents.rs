@@ -25,9 +25,15 @@
 //!
 //! Not here: how a location is looked for on a disk, and what hosts are called (the drivers, and `eyas-storage`).
 
-use super::*;
-use eyas_terms::FailureKind;
+use super::executors::Executors;
+use super::schedule::Schedule;
+use super::submissions::Waits;
+use super::{Dispatcher, Workload};
+use crate::event::{Action, Nearby, Placed, TransferErrorKind};
+use eyas_terms::location::CatalogLocation;
+use eyas_terms::{Digest, ExecutorId, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp};
 use eyas_text::shown;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a run's first tasks wait for home to say where files lie.
 const PLACES_WAIT_NS: u64 = 1_000_000_000;

@@ -14,10 +14,15 @@
 //! Invariants, checked by [`Schedule::check_resources`]: the counts equal their recomputation from the attempts,
 //! and no amount of the whole cluster is held more often than it is there.
 
-use super::*;
-use crate::placement::{NeedsId, TaskSize};
+use super::executors::{ExecutorState, Executors};
+use super::schedule::Schedule;
+use super::{Dispatcher, Workload};
+use crate::placement::{NeedsId, QueueKey, Room, TaskSize};
+use eyas_terms::array::TaskArray;
 use eyas_terms::needs::{Equipment, Left, Needs, PARTS, Size, in_parts};
+use eyas_terms::{ExecutorId, RunId};
 use eyas_text::shown;
+use std::collections::BTreeMap;
 
 /// How many younger tasks may pass a task because they need less.
 pub(super) const PASSED_MAX: u32 = 64;

@@ -6,9 +6,16 @@
 //! Why revivals come to an end: each task runs again at most [`REVIVALS_MAX`] times for lost files. After
 //! that it fails, and with it the tasks that wait for it.
 
-use super::attempts::{SICK_NS, SICK_NS_MAX};
-use super::*;
+use super::attempts::{Attempts, History, SICK_NS, SICK_NS_MAX};
+use super::intermediates::{Intermediate, Intermediates};
+use super::schedule::Schedule;
+use super::submissions::Waits;
+use super::tasks::End;
+use super::{Dispatcher, Workload};
+use crate::event::Action;
+use eyas_terms::{ExecutorId, Failure, FailureKind, ObjectId, Outcome, TaskId, Timestamp};
 use eyas_text::shown;
+use std::collections::VecDeque;
 
 /// How often a task may run again because a file that it had made was lost.
 pub const REVIVALS_MAX: u32 = 8;

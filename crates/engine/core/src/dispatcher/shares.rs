@@ -15,8 +15,13 @@
 //!
 //! Source: our own; decayed use as batch systems have it. The use of before a restart is not known after it.
 
-use super::*;
+use super::Workload;
+use super::schedule::Schedule;
 use crate::means::{RUNS_SMOOTHED, smooth};
+use crate::placement::QueueKey;
+use eyas_terms::{OwnerId, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How far the use of the user whose turn it is may get ahead of another user's, as time of all slots.
 const TURN_NS: f64 = 500e6;

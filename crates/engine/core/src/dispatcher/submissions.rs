@@ -6,7 +6,18 @@
 //!
 //! Not here: additions to a run that goes on (`additions`), files that stay on the nodes (`intermediates`).
 
-use super::*;
+use super::attempts::Attempts;
+use super::ready::Segment;
+use super::tasks::{ArrayState, End, Ends};
+use super::{Dispatcher, Workload, hash_of};
+use crate::event::Action;
+use crate::placement::{NeedsId, QueueKey};
+use eyas_terms::array::{Pattern, TaskArray};
+use eyas_terms::location::CatalogLocation;
+use eyas_terms::{ArrayId, Digest, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The run of tasks whose submission was given up; real runs are numbered from 1.
 pub(super) const NO_RUN: RunId = RunId(0);

@@ -1,8 +1,15 @@
 //! The tasks of all runs, folded: arrays in the order of their tasks' numbers, how each task ended, and which
 //! task makes which file.
 
-use super::*;
+use super::{TaskState, hash_of, task_size};
+use crate::placement::{NeedsId, QueueKey, TaskSize};
+use eyas_terms::array::TaskArray;
+use eyas_terms::location::{CatalogLocation, Location};
+use eyas_terms::{ArrayId, Outcome, RunId, TaskId};
 use eyas_text::shown;
+use hashbrown::HashTable;
+use std::cell::Cell;
+use std::sync::Arc;
 
 /// How a task ended, in two bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -21,8 +21,16 @@
 //!
 //! Not here: when a node is replaced ([`crate::provisioning`]), and who ends the executor's process.
 
-use super::*;
-use crate::placement::{Lasts, TimeLeft};
+use super::attempts::Attempts;
+use super::executors::{ExecutorState, Executors};
+use super::intermediates::Intermediates;
+use super::moves::Moves;
+use super::schedule::Schedule;
+use super::{Dispatcher, Workload};
+use crate::event::{Action, Walltime};
+use crate::placement::{Lasts, TaskSize, TimeLeft};
+use eyas_terms::{AttemptNo, ExecutorId, TaskId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A task that was cut off this many times although it had most of an executor's time fails.
 pub(super) const CUTS_MAX: u32 = 2;

@@ -6,8 +6,15 @@
 //! parameter.
 
 use super::attempts::FAILURES_KEPT;
-use super::*;
+use super::tasks::{ArrayState, TaskTable};
+use super::{DispatcherConfig, RunState, TaskState};
+use crate::catalog::Catalog;
+use crate::event::Known;
+use eyas_terms::array::{Pattern, TaskArray, TaskSpec};
+use eyas_terms::location::{CatalogLocation, RunScope};
 use eyas_terms::needs::Needs;
+use eyas_terms::{ArrayId, ObjectId, Outcome, OwnerId, RunId, TaskId, Timestamp};
+use std::collections::BTreeMap;
 
 /// Runs, tasks and the catalog of their objects.
 pub struct Workload {

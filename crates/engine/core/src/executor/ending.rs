@@ -1,7 +1,14 @@
 //! From a program's end to the report that its attempt is over: outputs are hashed, kept and sent home. Also
 //! attempts that end before that, cancelled or failed.
 
-use super::*;
+use super::{AttemptId, Executor, Landing, Output, Plan, State};
+use crate::cache::Reserve;
+use crate::event::{
+    AttemptReport, Exit, Fetched, HomeAnswer, InputReport, NodeAction, NodeMessage, OutputReport, Times,
+    TransferError, TransferErrorKind,
+};
+use eyas_terms::{Failure, FailureKind, HomeVersion, Marks, ObjectId, Outcome, Timestamp};
+use std::sync::Arc;
 
 impl Executor {
     pub(super) fn on_program_ended(

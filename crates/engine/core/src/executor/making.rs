@@ -12,7 +12,10 @@
 //!
 //! Not here: what a recipe means (the driver), and that tasks have the packed file as an input (`eyas-tasklist`).
 
-use super::*;
+use super::{AttemptId, Executor, Here, Plan, Transfer};
+use crate::cache::Reserve;
+use crate::event::{Making, NodeAction, Source, Target, TransferError, TransferErrorKind};
+use eyas_terms::ObjectId;
 
 impl Executor {
     /// The packed object in this cache of which the attempt's input is made, if it is made of one.

@@ -1,7 +1,9 @@
 //! What the cache holds after an event: pins are given back, copies are dropped, and both are reported to the
 //! dispatcher.
 
-use super::*;
+use super::{AttemptId, Executor, Plan, State};
+use crate::event::{Fetched, NodeAction, NodeMessage, ReplicaAdded};
+use eyas_terms::{Failure, FailureKind, ObjectId};
 
 impl Executor {
     pub(super) fn unpin_all(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {

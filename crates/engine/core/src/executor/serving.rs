@@ -4,7 +4,14 @@
 //! A file is in `serving` from the dispatcher's request until the answer to it. Not here: why the dispatcher asks
 //! (`dispatcher/residents.rs`).
 
-use super::*;
+use super::{Executor, Expect, Here, Transfer};
+use crate::cache::Reserve;
+use crate::event::{
+    Fetched, HomeAnswer, NodeAction, NodeMessage, ReplicaAdded, Source, Target, TransferError,
+    TransferErrorKind,
+};
+use eyas_terms::{ObjectId, RunId};
+use std::collections::VecDeque;
 
 impl Executor {
     pub(super) fn on_read_requested(&mut self, object: ObjectId, run: RunId, out: &mut Vec<NodeAction>) {

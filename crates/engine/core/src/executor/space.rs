@@ -28,7 +28,10 @@
 //! time. When there is no other attempt and nothing left to evict, the attempt fails as the node's fault, and
 //! another node has a turn. It fails at once if its inputs are larger than the whole disk.
 
-use super::*;
+use super::{AttemptId, Executor, Plan, State};
+use crate::event::{DiskSeen, NodeAction, NodeMessage};
+use eyas_terms::{Failure, FailureKind, ObjectId, Timestamp};
+use std::collections::BTreeMap;
 
 /// After this long without a refusal a larger budget is tried.
 const PROBE_NS: u64 = 2_000_000_000;
@@ -371,6 +374,10 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::CacheConfig;
+    use crate::event::Fetched;
+    use crate::executor::{ExecutorConfig, NodeEvent};
+    use eyas_terms::Digest;
 
     const MIB: u64 = 1 << 20;
 

@@ -2,7 +2,12 @@
 //! and space for all of them at once.
 
 use super::transfers::failure_of;
-use super::*;
+use super::{Attempt, AttemptId, Executor, Expect, Here, Input, InputsByObject, OVERTAKES_MAX, Plan, State};
+use crate::cache::{ReplicaState, Reserve};
+use crate::event::{
+    AssignedInput, Assignment, Fetched, HomeAnswer, Making, NodeAction, Target, Times, TransferError,
+};
+use eyas_terms::{CacheOutcome, Failure, FailureKind, ObjectId, RunId, Timestamp};
 use std::cmp::Reverse;
 
 /// An object that an attempt reads through the cache.

@@ -8,9 +8,11 @@
 //!
 //! Not here: which transfer may begin (`transfers`).
 
-use super::*;
+use super::AttemptId;
+use crate::event::{Source, Target};
+use eyas_terms::ExecutorId;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// What all transfers of one line wait for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

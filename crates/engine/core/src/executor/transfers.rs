@@ -1,7 +1,17 @@
 //! Transfers into this node: wanted, begun within the limits, ended; for attempts, and ahead of them for collectives.
 
+use super::streams::Uses;
+use super::transfer_queue::QueuePlace;
 use super::transfer_queue::{Line, WaitsFor};
-use super::*;
+use super::{Attempt, AttemptId, Executor, Expect, Here, State, Transfer};
+use crate::cache::Reserve;
+use crate::collective::BatchId;
+use crate::event::{
+    AssignedInput, Fetched, InputMoved, NodeAction, NodeMessage, Source, Target, TransferError,
+    TransferErrorKind,
+};
+use eyas_terms::{CacheOutcome, Failure, FailureKind, ObjectId, Timestamp};
+use std::collections::{BTreeMap, VecDeque};
 
 #[cfg(test)]
 mod tests;

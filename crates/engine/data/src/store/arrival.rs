@@ -1,6 +1,9 @@
 //! An object that is announced before it is whole: its readers wait here for the bytes behind its writer.
 
-use super::*;
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// The result of [`Store::await_arrival`].
 pub(crate) enum Begun {

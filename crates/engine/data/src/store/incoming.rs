@@ -1,7 +1,20 @@
 //! An object on its way into the store: its bytes are written and hashed as they arrive, and it is kept only
 //! if its digest is the expected one.
 
-use super::*;
+use super::arrival::Arrival;
+use super::{
+    ArrivalEnd, BLOCK_BYTES, OBJECT_MODE, Reservation, Shared, Stored, WRITE_BEHIND_BYTES_MIN, Watched,
+    hash_into, mismatch, new_file, reflink, retry,
+};
+use crate::{Digest, Error, ErrorKind, Result};
+use eyas_folder::{UNKNOWN_TIME_NS, holes, time_of};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::{fmt, thread};
 
 /// Blocks between the thread that gets them and the thread that writes them.
 const WRITE_BEHIND_BLOCKS: usize = 4;

@@ -2,9 +2,13 @@
 //! attempt was given up.
 
 use super::forget::Asker;
-use super::*;
+use super::{Outside, Record, Seq, Session};
+use eyas_core::event::Event;
 use eyas_core::group::PartEnd;
+use eyas_terms::{AttemptNo, Digest, ExecutorId, MemberId, Outcome, RunId, TaskId};
+use eyas_wire::message::{ReplyBody, ToExecutor};
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// What waits for a record to be durable.
 pub(super) enum Effect {

@@ -1,9 +1,18 @@
 //! Executors, from the dispatcher's side: their hello, their messages, their silence and their goodbye.
 
 use super::names::ExecutorNames;
-use super::*;
+use super::{HEARTBEAT_NS, Outside, Permission, Session, TICK_NS};
 use eyas_core::dispatcher::TaskState;
+use eyas_core::event::{AssignedInput, Assignment, AttemptReport, Event, NodeMessage};
 use eyas_core::heard::CacheChanges;
+use eyas_terms::{AttemptNo, ExecutorId, RunId, TaskId, Timestamp};
+use eyas_text::{line_of, shown};
+use eyas_wire::message::{
+    AssignTask, ExecutorHello, ExecutorStatus, FromExecutor, Permit, Settings, ToExecutor, Welcome,
+};
+use eyas_wire::users::Principal;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How long a permission to fetch from a peer lasts. A fetch may wait for hours behind those of other attempts, and one

@@ -6,7 +6,11 @@
 //!
 //! Not here: what the dispatchers of a group have to agree on before ([`super::forget_parts`]).
 
-use super::*;
+use super::ends::Effect;
+use super::{Outside, Record, Session};
+use eyas_core::event::Event;
+use eyas_terms::RunId;
+use eyas_wire::message::ReplyBody;
 use std::collections::BTreeSet;
 
 /// The journal and the event log are cleaned when the number of forgotten tasks in them is the number of known tasks divided by

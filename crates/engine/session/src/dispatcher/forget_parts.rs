@@ -20,9 +20,14 @@
 //!
 //! Not here: which runs go and when ([`eyas_core::dispatcher::KeepRuns`]).
 
-use super::*;
+use super::ends::Effect;
+use super::members::Group;
+use super::{Outside, Session};
+use eyas_core::event::Event;
 use eyas_core::group::PartEnd;
-use std::collections::BTreeSet;
+use eyas_terms::{MemberId, RunId, Timestamp};
+use eyas_wire::message::FromMember;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A question to the other members that has no answer after this time is asked anew.
 const INQUIRY_NS_MAX: u64 = 10_000_000_000;

@@ -4,10 +4,16 @@
 //! machines is theirs ([`eyas_core::group`]). When one comes up, everything that the other needs to know is said
 //! again, so nothing is numbered or acknowledged.
 
+use super::executors::Connection;
 use super::executors::ServedAt;
-use super::*;
+use super::{Outside, Session};
 use crate::clock;
+use eyas_core::event::Event;
 use eyas_core::group::{MemberLoad, Membership, giver_of, home_of};
+use eyas_terms::{ExecutorId, MemberId, RunId, Timestamp};
+use eyas_wire::message::{ExecutorHello, FromMember, ToExecutor, Welcome};
+use eyas_wire::users::Principal;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// An executor that was sent to another dispatcher is counted there for so long, until that one tells its load.

@@ -43,14 +43,14 @@ pub use outside::{Answer, Outside, Permission, Seq};
 pub use prints::with_live;
 pub use records::Record;
 
-use ends::{Commit, Effect, Ended, Recording};
+use ends::{Commit, Effect, Recording};
 use executors::{Connection, Executors};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_terms::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
-use eyas_wire::users::{Principal, UserKey, Visitor};
+use eyas_wire::users::{Principal, Visitor};
 use forget::Forgetting;
 use forget_parts::ForgettingParts;
 use members::Group;
@@ -58,10 +58,10 @@ use prints::Prints;
 use provision::Provision;
 use recover::Reading;
 use status::Watch;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use submissions::{Adding, Submissions};
-use users::{User, Users};
+use submissions::Submissions;
+use users::Users;
 
 /// How often an executor says that it is there.
 pub const HEARTBEAT_NS: u64 = 1_000_000_000;

@@ -14,10 +14,15 @@
 //!
 //! Not here: how a submission is split ([`eyas_core::group::split`]), what files cross (`core`'s `exchange`).
 
-use super::*;
+use super::ends::Effect;
+use super::members::Group;
+use super::{Outside, Record, Session};
+use eyas_core::event::Event;
 use eyas_core::group::RunLinks;
 use eyas_core::pattern::RunPatterns;
 use eyas_terms::array::TaskArray;
+use eyas_terms::{MemberId, RunId};
+use eyas_wire::message::{Addition, FromMember, ReplyBody, Request, RequestBody};
 use std::borrow::Cow;
 
 impl<O: Outside> Session<O> {

@@ -4,8 +4,11 @@
 //! printed so far only its slot process knows, so its executor is asked ([`ToExecutor::Look`]) and the answer waits for it,
 //! for a while.
 
-use super::*;
+use super::{Answer, Outside, Session};
 use eyas_core::dispatcher::{RunState, TaskState};
+use eyas_terms::{ExecutorId, RunId, TaskId, Timestamp};
+use eyas_wire::message::{Printed, PrintedPart, PrintedState, TaskPrinted, ToExecutor, WhichTasks};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long an executor has to say what a program has printed so far.
 const LOOK_NS: u64 = 5_000_000_000;

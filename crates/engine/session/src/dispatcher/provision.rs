@@ -7,12 +7,16 @@
 //! A node that was asked to leave is told to end when the core has nothing of it any more (its outputs are home)
 //! and every end that it told is in the journal.
 
-use super::*;
+use super::{Outside, Session};
+use eyas_core::event::Event;
 use eyas_core::provisioning::NodeView;
 use eyas_core::provisioning::blocks::number_of;
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
 use eyas_terms::needs::Size;
+use eyas_terms::{ExecutorId, NodeState, Timestamp};
+use eyas_text::line_of;
+use eyas_wire::message::{DemandStatus, Provisioner, ReplyBody, ToExecutor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A provisioner that was gone for so long does not come back by itself.

@@ -2,8 +2,13 @@
 //!
 //! The driver gives the journal's records in their order to [`Session::recover`], and calls [`Session::end_recovery`] then.
 
-use super::*;
-use std::collections::BTreeSet;
+use super::ends::Ended;
+use super::submissions::Adding;
+use super::users::User;
+use super::{Outside, Record, Session};
+use eyas_core::event::Event;
+use eyas_terms::{RunId, TaskId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the records that were read so far said, and later ones may still change.

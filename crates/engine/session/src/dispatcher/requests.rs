@@ -1,8 +1,11 @@
 //! What clients ask for, but for submissions and printed output.
 
-use super::*;
-use eyas_core::dispatcher::TaskState;
-use eyas_terms::TaskPhase;
+use super::{Answer, Outside, Record, Session};
+use eyas_core::dispatcher::{Dispatcher, TaskState};
+use eyas_core::event::Event;
+use eyas_terms::{CatalogLocation, RunId, TaskId, TaskPhase};
+use eyas_text::shown;
+use eyas_wire::message::{Explained, ReplyBody, Request, RequestBody, TaskName};
 
 impl<O: Outside> Session<O> {
     pub(super) fn on_request(&mut self, connection: u64, request: Request) {

@@ -1,7 +1,14 @@
 //! The state of runs and of the cluster, for users. Only what is durable counts.
 
-use super::*;
+use super::{Answer, Outside, Session};
 use eyas_core::dispatcher::RunState;
+use eyas_terms::{ExecutorId, RunId, Timestamp};
+use eyas_text::{line_of, shown};
+use eyas_wire::message::{
+    ClusterResource, ClusterStatus, ExecutorLine, ExecutorStatus, HOMES_AWAY_MAX, HomeAway, ReplyBody,
+    RunStatus,
+};
+use std::collections::BTreeMap;
 
 /// Nodes that are unwell are named up to this number where only a run is looked at.
 const UNWELL_MAX: usize = 5;

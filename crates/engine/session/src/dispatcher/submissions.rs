@@ -2,10 +2,17 @@
 //!
 //! A submission is accepted when its commit is durable, and not before. One whose client goes away before that is given up.
 
-use super::*;
+use super::ends::Effect;
+use super::{Outside, Record, Session};
 use eyas_core::dispatcher::has_ended;
+use eyas_core::event::Event;
 use eyas_terms::array::TaskArray;
+use eyas_terms::{Digest, RunId};
+use eyas_text::shown;
+use eyas_wire::message::{Addition, Keep, ReplyBody, Request, RequestBody};
+use eyas_wire::users::Principal;
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Submissions that are not decided yet, and what has to be remembered of those that are.

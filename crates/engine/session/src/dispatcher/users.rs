@@ -6,8 +6,13 @@
 //!
 //! A user sees and cancels their own runs. Everything else takes a right, and each refusal names the one that is missing.
 
-use super::*;
-use eyas_wire::users::{ClusterRights, why_no_name};
+use super::{Outside, Record, Session};
+use eyas_core::event::Event;
+use eyas_terms::RunId;
+use eyas_text::shown;
+use eyas_wire::message::{Addition, ReplyBody, RequestBody, UserLine};
+use eyas_wire::users::{ClusterRights, Principal, UserKey, Visitor, why_no_name};
+use std::collections::BTreeMap;
 
 /// A user, as the journal has them.
 #[derive(Clone, PartialEq, Debug)]

@@ -11,9 +11,11 @@
 //! [`tiled`] is the same work as `eyas pairs` has it: the tiles of [`eyas_pairs`], each a task that reads all items of its
 //! pairs and computes as long as all its pairs.
 
-use super::*;
+use super::{ArrivingTasks, Compute, Error, MB, SECOND_NS, Sizes, Workload, at_least_one, template};
 use eyas_pairs::{Item, Shape, Tile};
-use eyas_terms::array::{GatherHint, Hint, Hints, Piece};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{GatherHint, Hint, Hints, Pattern, Piece, TaskArray, Template};
+use std::sync::Arc;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllPairsConfig {
@@ -120,6 +122,7 @@ pub fn tiled(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::all_tasks;
     use std::collections::BTreeSet;
 
     #[test]

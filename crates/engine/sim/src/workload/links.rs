@@ -4,10 +4,14 @@
 //! before. Recorded and imported workloads need not have that order. [`in_order`] gives them that order,
 //! and leaves workloads alone that have it already.
 
-use super::*;
+use super::{ArrivingTasks, Compute, Error, Sizes};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Pattern, TaskArray};
 use eyas_text::shown;
+use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 /// The most names in one sentence about a circle.
 const NAMED_MAX: usize = 4;
@@ -198,6 +202,7 @@ fn single(submissions: &[ArrivingTasks], (s, i): (usize, u32), at_ns: u64) -> Ar
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::template;
 
     fn task(id: &str, at_ns: u64, inputs: &[&str], outputs: &[&str]) -> ArrivingTasks {
         let patterns = |list: &[&str]| list.iter().map(|text| Pattern::literal(*text)).collect();

@@ -10,9 +10,13 @@
 //! range is wanted.
 
 use super::trace::{TaskMeasured, Trace};
-use super::*;
+use super::{ArrivingTasks, Compute, Error, Sizes, Workload, links};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Command, Pattern, TaskArray, Template};
 use eyas_terms::rng::Rng;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The number of words of a command that distinguish kinds, as in `python3 cutout.py`.
 const WORDS_MAX: usize = 2;
@@ -162,6 +166,7 @@ pub fn list(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{all_tasks, template};
     use eyas_terms::array::Piece;
 
     fn array(program: &str, n_tasks: u32, inputs: &[&str], outputs: &[&str]) -> Arc<TaskArray> {

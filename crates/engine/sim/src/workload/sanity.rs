@@ -6,9 +6,10 @@
 //! Not here: circles of tasks and files without makers, which need the whole workload (`links.rs`, where
 //! the workload is read).
 
-use super::*;
-use eyas_terms::Location;
+use super::{ArrivingTasks, Compute, Error, SECOND_NS, Sizes, Workload};
+use eyas_terms::array::TaskArray;
 use eyas_terms::needs::{Equipment, in_parts};
+use eyas_terms::{Location, Timestamp};
 use eyas_text::{shown, size_beside};
 
 /// The longest simulated time: 100 years.
@@ -177,6 +178,10 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::all_pairs;
+    use eyas_terms::array::Pattern;
+    use rustc_hash::FxHashMap;
+    use std::sync::Arc;
 
     const LARGEST: Largest = Largest {
         slots: 2,

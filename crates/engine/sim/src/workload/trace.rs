@@ -34,15 +34,17 @@ mod whole;
 
 pub use measured::{Measured, MeasuredNode, MeasuredTransfers, Spread, TaskMeasured};
 
-use super::*;
+use super::{ArrivingTasks, Compute, Error, ErrorKind, ProgramIo, Sizes, Status, Workload};
 use eyas_core::event::{AttemptReport, Offer};
 use eyas_core::log::EVENTS_FILE;
-use eyas_report::fold::{Array, Change, End, Fold, HeldAttempt};
+use eyas_report::fold::{Array, Change, Fold, HeldAttempt};
 use eyas_report::read::Requests;
+use eyas_terms::array::TaskArray;
 use eyas_terms::location::Location;
 use eyas_terms::*;
 use eyas_text::shown_path;
 use measured::Transfer;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

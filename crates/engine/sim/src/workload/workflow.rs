@@ -15,10 +15,14 @@
 //! Not here: the formats (`eyas-workflow`), including the refusal of a file that cannot be a workflow: two
 //! writers, circles.
 
-use super::*;
+use super::{ArrivingTasks, Compute, Error, ErrorKind, ProgramIo, Sizes, Status, Workload, links, template};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Pattern, TaskArray};
 use eyas_text::shown;
 use eyas_workflow as flow;
+use rustc_hash::FxHashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 const READ: &str = "read the workflow";
 
@@ -152,6 +156,7 @@ fn workload(workflow: &flow::Workflow, config: &WorkflowConfig) -> Result<Worklo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{MS_NS, SECOND_NS};
 
     // Written by hand for these tests: a split, two searches that also read a database, a merge, and a
     // report that shares no file with the merge.

@@ -5,10 +5,15 @@
 //! is slow.
 
 use super::paper::{ALL_PAIRS, IN_TURN, MB, all_pairs_load, machine};
-use super::*;
+use super::{Chapter, Experiment, Load};
+use crate::workload::mi::MiConfig;
+use crate::workload::sw::SwConfig;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::placement::affinity;
 use eyas_core::provisioning::{ProvisionConfig, demand};
+use eyas_sim::machine::{Faults, Machine};
+use eyas_sim::workload::all_pairs::AllPairsConfig;
+use eyas_sim::world::Scheduling;
 
 /// Our default. `dynamic`: nodes come and go with the queue.
 pub fn ours(machine: &Machine, dynamic: bool) -> Scheduling {
@@ -198,6 +203,7 @@ pub fn experiments() -> Vec<Experiment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::all;
 
     #[test]
     fn every_row_has_its_experiments() {

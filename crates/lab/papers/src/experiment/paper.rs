@@ -10,13 +10,16 @@
 //! load only grows. The additions of eyas are off: no inputs are moved ahead of a free slot, no executor
 //! waits for an object that another executor is reading from home, and each decision places one task.
 
-use super::*;
-use crate::workload::stacking::{Format, Locality, TABLE_3, Uncompress};
+use super::{Chapter, Experiment, Load, Metric, PaperNumber};
+use crate::workload::mi::MiConfig;
+use crate::workload::stacking::{Format, Locality, StackingConfig, TABLE_3, Uncompress};
+use crate::workload::sw::SwConfig;
 use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::placement;
-use eyas_core::placement::{first_available, good_cache_compute, max_cache_hit, max_compute_util};
+use eyas_core::placement::{self, first_available, good_cache_compute, max_cache_hit, max_compute_util};
 use eyas_core::provisioning::{ProvisionConfig, growth};
-use eyas_sim::machine::preset;
+use eyas_sim::machine::{Faults, Machine, preset};
+use eyas_sim::workload::all_pairs::AllPairsConfig;
+use eyas_sim::world::Scheduling;
 
 pub const MB: u64 = 1_000_000;
 const GBIT: f64 = 1e9 / 8.0;

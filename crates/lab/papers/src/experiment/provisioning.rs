@@ -5,9 +5,12 @@
 //! rows differ by the policy alone. The static pool is there from the beginning.
 
 use super::paper::{dynamic, machine};
-use super::*;
+use super::{Chapter, Experiment, Load};
+use crate::workload::mi::MiConfig;
+use crate::workload::sw::SwConfig;
 use eyas_core::placement::good_cache_compute;
 use eyas_core::provisioning::{NAMES, ProvisionConfig, growth};
+use eyas_sim::machine::Faults;
 
 const S: u64 = 1_000_000_000;
 /// §5.2: nodes go after 30 s without work.

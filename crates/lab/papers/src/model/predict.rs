@@ -13,7 +13,10 @@
 //!
 //! All numbers are `f64` and only added, multiplied, divided and compared, so that they are the same on every machine.
 
-use super::*;
+use super::{
+    AccessCosts, HitRatios, Invalid, access_time_s, arrival_rate_max_per_s, efficiency, processor_time_s,
+    uniform_workload_time_s,
+};
 
 /// A cluster and its home storage. Bandwidths may be infinite.
 #[derive(Clone, Copy, PartialEq, Debug)]

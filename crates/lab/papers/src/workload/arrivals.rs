@@ -9,10 +9,12 @@
 //!
 //! The file is drawn uniformly from `0..n_files`, independently for each task.
 
-use super::*;
-use eyas_terms::array::{Column, Part, Piece};
+use eyas_sim::workload::{ArrivingTasks, Compute, MS_NS, SECOND_NS, template};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Column, Part, Pattern, Piece, TaskArray, Template};
 use eyas_terms::rng::Rng;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// The time for which a client collects tasks before it submits them: short beside the response times of
 /// seconds that are studied.

@@ -4,10 +4,14 @@
 //! a group holds bytes that are worth little: the task has to fetch the rest all the same, and until then nobody reads them.
 //! Miceli10 (conclusions) leaves such correlated access to future work; Doraimani08 found it in practice.
 
-use super::*;
-use eyas_terms::array::{Column, Part, Piece};
+use eyas_sim::workload::{
+    ArrivingTasks, Compute, Error, MB, MS_NS, SECOND_NS, Sizes, Workload, at_least_one, template,
+};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Column, Part, Pattern, Piece, TaskArray};
 use eyas_terms::rng::Rng;
 use std::fmt::Write;
+use std::sync::Arc;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupedConfig {

@@ -9,7 +9,8 @@
 //! Deviation: none known. The paper does not say how a client batches arrivals; for ours see `arrivals.rs`.
 
 use super::arrivals::Arrivals;
-use super::*;
+use eyas_sim::workload::{Error, MB, MS_NS, SECOND_NS, Sizes, Workload, at_least_one, sanity};
+use eyas_terms::Timestamp;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct MiConfig {

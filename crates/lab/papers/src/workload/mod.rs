@@ -13,12 +13,3 @@ pub mod mi;
 pub mod shapes;
 pub mod stacking;
 pub mod sw;
-
-use eyas_sim::workload::{
-    ArrivingTasks, Compute, Error, MB, MS_NS, SECOND_NS, Sizes, UNPACKED_RATIO, Workload, at_least_one,
-    links, sanity, template,
-};
-use eyas_terms::Timestamp;
-use eyas_terms::array::{Pattern, TaskArray, Template};
-use rustc_hash::FxHashMap;
-use std::sync::Arc;

@@ -19,9 +19,14 @@
 //!
 //! Not here: workflows from files ([`eyas_sim::workload::workflow`]).
 
-use super::*;
+use eyas_sim::workload::{
+    ArrivingTasks, Compute, Error, MB, SECOND_NS, Sizes, Workload, at_least_one, links, template,
+};
+use eyas_terms::array::{Pattern, TaskArray};
 use eyas_terms::rng::Rng;
-use eyas_terms::{Location, run_file};
+use eyas_terms::{Location, Timestamp, run_file};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {

@@ -26,11 +26,16 @@
 //! makes files beside its programs, without a slot. [`Uncompress::EachTask`] is the behaviour of the paper's runs
 //! without caches.
 
-use super::*;
-use eyas_terms::array::{Column, Part, Piece};
+use eyas_sim::workload::{
+    ArrivingTasks, Compute, Error, MB, MS_NS, SECOND_NS, Sizes, UNPACKED_RATIO, Workload, at_least_one,
+    template,
+};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Column, Part, Pattern, Piece, TaskArray};
 use eyas_terms::location::MADE;
 use eyas_terms::rng::Rng;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// A row of table 3.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -12,7 +12,7 @@
 //! `sqrt` is exact everywhere (IEEE 754).
 
 use super::arrivals::Arrivals;
-use super::*;
+use eyas_sim::workload::{Error, MB, MS_NS, SECOND_NS, Sizes, Workload, at_least_one, sanity};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwConfig {

@@ -1,9 +1,12 @@
 //! Those who may do nothing: whoever has a key that is nobody's or was taken back, and connections that were never let in. In
 //! worlds with users they ask for everything, and promise 6 is that nothing comes of it.
 
-use super::*;
-use eyas_wire::message::Keep;
-use eyas_wire::users::ClusterRights;
+use super::{Process, USERS};
+use eyas_core::event::NodeMessage;
+use eyas_session::dispatcher::{Answer, Input};
+use eyas_terms::{ObjectId, RunId, Timestamp};
+use eyas_wire::message::{FromExecutor, FromMember, Keep, ReplyBody, Request, RequestBody};
+use eyas_wire::users::{ClusterRights, UserKey, Visitor};
 
 impl Process {
     /// Strangers come, and a user whose run is accepted is removed while connected. Panics if one of them is heard.

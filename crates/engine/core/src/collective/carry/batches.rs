@@ -1,6 +1,14 @@
 //! Batches: which wants travel together, when they are asked for, and how long they may take.
 
-use super::*;
+use super::{
+    ASKING_SHARE, Batch, CollectiveAction, Collectives, Pair, QueueId, SOURCES_MAX, State, take_one,
+};
+use crate::catalog::Catalog;
+use crate::collective::cost::SPLIT_OBJECTS_MIN;
+use crate::collective::{BatchId, Way};
+use crate::event::Source;
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
+use std::collections::{BTreeSet, VecDeque};
 
 impl Collectives {
     pub(super) fn out_max(&self, source: Source) -> u32 {

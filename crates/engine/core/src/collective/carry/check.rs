@@ -1,6 +1,8 @@
 //! Checks the invariants of the header of [`super`] one by one.
 
-use super::*;
+use super::{Collectives, QueueId, State};
+use crate::catalog::Catalog;
+use std::collections::BTreeMap;
 
 impl Collectives {
     /// Checks the module's invariants; panics when one is broken. For tests. All replicas of the catalog must

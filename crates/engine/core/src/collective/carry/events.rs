@@ -1,6 +1,12 @@
 //! What happens to wants and batches when an object arrived, failed, was made or given up, or took too long.
 
-use super::*;
+use super::{CollectiveAction, Collectives, Pair, QueueId, State};
+use crate::catalog::Catalog;
+use crate::collective::links::Observation;
+use crate::collective::{BatchId, CollectiveId};
+use crate::event::{Source, TransferErrorKind};
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
+use std::collections::BTreeMap;
 
 impl Collectives {
     pub(super) fn on_replica_added(

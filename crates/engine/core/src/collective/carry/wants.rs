@@ -1,6 +1,11 @@
 //! The states of wants: which source each shall come from, and what happens to the wants behind it.
 
-use super::*;
+use super::{CollectiveAction, Collectives, HOLDERS_SEEN, Pair, State, Want};
+use crate::catalog::Catalog;
+use crate::collective::Way;
+use crate::event::Source;
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Collectives {
     pub(super) fn receivers_of(&self, object: ObjectId) -> Vec<ExecutorId> {

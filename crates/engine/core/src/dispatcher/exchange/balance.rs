@@ -1,6 +1,15 @@
 //! Balance: which executors go to another dispatcher, and when.
 
-use super::*;
+use super::Exchange;
+use crate::dispatcher::Dispatcher;
+use crate::dispatcher::executors::ExecutorState;
+use crate::dispatcher::resources::Resources;
+use crate::dispatcher::schedule::Schedule;
+use crate::event::Action;
+use crate::group::MemberLoad;
+use crate::placement::TaskSize;
+use eyas_terms::needs::Size;
+use eyas_terms::{ExecutorId, MemberId, ObjectId, Timestamp};
 use std::cmp::Reverse;
 
 /// How long an executor must have been idle before it goes to another dispatcher.

@@ -1,6 +1,16 @@
 //! The owner's side: files that are made here and read elsewhere.
 
-use super::*;
+use super::{Exchange, Key};
+use crate::dispatcher::assign::SOURCES_MAX;
+use crate::dispatcher::executors::Executors;
+use crate::dispatcher::forget::Forgotten;
+use crate::dispatcher::intermediates::{Intermediate, Intermediates};
+use crate::dispatcher::tasks::End;
+use crate::dispatcher::{Dispatcher, Workload};
+use crate::event::Action;
+use crate::group::{FileState, LinkMessage, SharedFile};
+use eyas_terms::{ExecutorId, MemberId, ObjectId, RunId, TaskId, Timestamp};
+use eyas_text::shown;
 
 impl Exchange {
     /// Notes that a promised file may never be made.

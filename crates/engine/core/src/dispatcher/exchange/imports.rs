@@ -1,7 +1,15 @@
 //! The reader's side: files that tasks here read and tasks of another dispatcher make, and the copies of files that
 //! executors took along.
 
-use super::*;
+use super::{Exchange, Import};
+use crate::dispatcher::assign::SOURCES_MAX;
+use crate::dispatcher::executors::Executors;
+use crate::dispatcher::intermediates::Intermediates;
+use crate::dispatcher::tasks::End;
+use crate::dispatcher::{Dispatcher, Workload};
+use crate::event::Action;
+use crate::group::{FileState, LinkMessage, SharedFile};
+use eyas_terms::{ExecutorId, Failure, FailureKind, MemberId, ObjectId, Outcome, RunId, TaskId, Timestamp};
 
 impl Exchange {
     /// Adds to `sources` the executors of another dispatcher that `executor` may ask for `object`.

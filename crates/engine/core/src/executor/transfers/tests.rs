@@ -1,7 +1,12 @@
 //! Which transfers begin, beside the plain definition of what may begin.
 
 use super::*;
+use crate::cache::CacheConfig;
+use crate::event::{Assignment, Exit, Known, Why};
+use crate::executor::{ExecutorConfig, NodeEvent};
 use eyas_terms::rng::Rng;
+use eyas_terms::{AttemptNo, Digest, ExecutorId, HomeVersion, RunId, TaskId};
+use std::collections::BTreeSet;
 
 const N_OBJECTS: u64 = 8;
 

@@ -1,10 +1,18 @@
 //! The rules, in the order of the module's header.
 
-use super::super::{Reason, Rule, Stage};
 use super::kin::Kin;
 use super::rank::{Heat, bucket_of};
 use super::tasks::{Edge, NIL};
-use super::*;
+use super::{Affinity, Choice, Direct, SeatedExecutor, holds, spread, transfers};
+use crate::catalog::Catalog;
+use crate::event::Source;
+use crate::executor_set::{Seat, SeatSet};
+use crate::placement::queue::Queue;
+use crate::placement::{Pick, QueueKey, Reason, Rule, Stage, TaskSize, Unplaced};
+use eyas_terms::{ExecutorId, ObjectId, TaskId, Timestamp};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 /// For a seed, at most this many readers of an input are searched for a task whose inputs are all cold.
 const SEED_READERS_MAX: usize = 64;

@@ -6,7 +6,9 @@
 //!
 //! Used only where reading past the cache spares the disk ([`Config::disk_bytes_per_s`](super::Config)).
 
-use super::*;
+use super::Affinity;
+use crate::executor_set::Seat;
+use eyas_terms::{TaskId, Timestamp};
 
 /// What one disk has still to give.
 #[derive(Clone, Copy, Default)]

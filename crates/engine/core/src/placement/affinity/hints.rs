@@ -4,7 +4,14 @@
 //! The indexes are hints: each entry is checked when it is used. The other rules find what the indexes miss
 //! because an object has too many readers or holders ([`Config::readers_max`], [`Config::holders_max`]).
 
-use super::*;
+use super::rank::Heat;
+use super::{Affinity, FEW_TASKS, FoundReader, Full, RANK_UPDATES_MAX, RankUpdate, Walk, holds};
+use crate::catalog::{Catalog, HoldersView};
+use crate::executor_set::Seat;
+use crate::placement::ReadyTask;
+use eyas_terms::ObjectId;
+use std::cmp::Reverse;
+use std::ops::ControlFlow;
 
 impl Affinity {
     /// The seated executors that hold `object`, at most `holders_max` of them. `start` says where in the

@@ -22,9 +22,14 @@
 //!      does so before it takes a task of a smaller priority: tiles of a smaller priority are shorter. Behind slow links it does so last
 //!      of all, and only if nothing has to cross for that task.
 
-use super::super::Reason;
-use super::Choice;
-use super::*;
+use super::{Affinity, Choice, SeatedExecutor, holds, spread};
+use crate::catalog::Catalog;
+use crate::executor_set::Seat;
+use crate::placement::Reason;
+use eyas_terms::{ObjectId, TaskId, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// So many inputs of an executor's last task are remembered.
 const RECENT_MAX: usize = 8;

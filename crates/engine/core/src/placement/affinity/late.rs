@@ -10,9 +10,16 @@
 //! A task is named at most once while anything moves, so that it does not go round in circles, unless thousands of others
 //! were named after it.
 
+use super::rank::Heat;
 use super::transfers::UPLOAD_PARTS;
-use super::*;
+use super::{Affinity, Attempt, Coming, spread};
+use crate::catalog::Catalog;
+use crate::event::Source;
+use crate::executor_set::Seat;
+use eyas_terms::{ObjectId, TaskId, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 /// A transfer that takes no longer than this is waited for.
 const LATE_NS: f64 = 100_000_000.0;

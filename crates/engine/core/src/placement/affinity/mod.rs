@@ -81,7 +81,7 @@ use super::queue::{Moving, Queue, Route};
 use super::window::move_between;
 use super::{Lasts, NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, TaskSize, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
-use crate::event::{InputMoved, InputReport, Source, Target};
+use crate::event::{InputMoved, InputReport, Source};
 use crate::executor_set::{Seat, SeatSet};
 use crate::means::smooth;
 use crate::network::{NetworkUse, Sites};
@@ -97,7 +97,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use tasks::Tasks;
 

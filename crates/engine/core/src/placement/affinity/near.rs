@@ -21,9 +21,17 @@
 use super::kin::Parts;
 use super::rank::Heat;
 use super::site::{CROSSINGS_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
-use super::*;
-use crate::network::{Link, OBSERVED_BYTES_MIN};
+use super::{Affinity, spread};
+use crate::catalog::Catalog;
+use crate::event::{InputMoved, Source};
+use crate::executor_set::Seat;
+use crate::network::{Link, NetworkUse, OBSERVED_BYTES_MIN, Sites};
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// The rate of a copy inside a site, until one has been seen.
 const INSIDE_ASSUMED_BYTES_PER_S: f64 = 100e6;

@@ -5,7 +5,10 @@
 //! before it would have run one task, with a margin, as what is learnt is rough and tasks differ. It waits no longer for
 //! them than that takes, so no task starves that only it can run.
 
-use super::*;
+use super::Affinity;
+use crate::executor_set::Seat;
+use crate::placement::Room;
+use eyas_terms::{ExecutorId, Timestamp};
 
 /// So many programs have to end on an executor before its pace counts.
 const RUNS_MIN: u32 = 5;

@@ -13,10 +13,16 @@
 //!
 //! The indexes are hints, as those of executors are: each entry is checked when it is used.
 
-use super::super::Reason;
 use super::choose::Worth;
-use super::rank::{Heat, bucket_of};
-use super::*;
+use super::rank::{Heat, Rank, bucket_of};
+use super::{Affinity, Choice, Full};
+use crate::catalog::Catalog;
+use crate::executor_set::Seat;
+use crate::placement::Reason;
+use eyas_terms::{ObjectId, Timestamp};
+use rustc_hash::FxHashSet;
+use std::cmp::Reverse;
+use std::ops::ControlFlow;
 
 /// So many objects at once cross a slow link. The second one keeps the link busy while the first one's end is reported.
 pub(super) const CROSSINGS_MAX: u32 = 2;

@@ -4,11 +4,22 @@
 //! arrived or no attempt waits for it any more. The move counts against its source from the beginning to
 //! the end.
 
+use super::home::Landed;
 use super::home::{NodeReads, Reads};
 use super::near::Nearby;
 use super::rank::Heat;
-use super::*;
+use super::{
+    Affinity, Arriving, Attempt, BUSY_HOLDERS_MIN, Coming, Direct, SMOOTHED_OVER, Walk, holds, spread,
+};
+use crate::catalog::Catalog;
+use crate::event::{InputMoved, InputReport, Source, Target};
+use crate::executor_set::Seat;
+use crate::means::smooth;
+use crate::placement::queue::{Queue, Route};
+use crate::placement::{QueueKey, ReadyTask, TaskSize};
+use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 /// Milliseconds of a clock that wraps after 49 days: good enough for ages.
 pub(super) fn wrapping_ms(at: Timestamp) -> u32 {

@@ -1,10 +1,13 @@
 //! Logs that a dispatcher could have written, and the workloads and measurements that are read from them.
 
 use super::*;
+use crate::workload::{MS_NS, SECOND_NS, template};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::*;
 use eyas_core::log::{Header, LOG_VERSION, Line, What};
+use eyas_terms::array::Pattern;
 use eyas_terms::array::{Part, Piece};
+use std::sync::Arc;
 
 const ZERO_NS: u64 = 1_795_293_000 * SECOND_NS;
 

@@ -1,9 +1,19 @@
 //! Checks that a log holds a whole run, and makes the workload and the measurements of it.
 
+use super::measured::Transfer;
 use super::measured::starts;
-use super::*;
-use eyas_report::fold::RunRecord;
+use super::{
+    Measured, MeasuredTransfers, READ, Spread, TaskMeasured, Trace, TraceConfig, TraceReader, Way, submitted,
+};
+use crate::workload::{ArrivingTasks, Compute, Error, ErrorKind, Sizes, links};
+use eyas_core::log::EVENTS_FILE;
+use eyas_report::fold::{End, Fold, RunRecord};
+use eyas_report::read::Requests;
+use eyas_terms::{RunId, TaskId, Timestamp};
+use eyas_text::shown_path;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 impl TraceReader {
     /// `torn`: the log breaks off in the middle of a line.

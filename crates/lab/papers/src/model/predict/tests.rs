@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::{access_time_saved_s, utilization};
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 
 const GBIT: f64 = 1e9 / 8.0;

@@ -3,6 +3,7 @@
 use super::super::late::Late;
 use super::reads::HomeReads;
 use super::*;
+use crate::event::Target;
 use eyas_terms::AttemptNo;
 
 const NOBODY: [u64; 0] = [];

@@ -1,6 +1,7 @@
 //! What the policy learns about home, links and disks, and what it does with that knowledge.
 
 use super::*;
+use crate::event::Target;
 
 #[test]
 fn how_long_tiny_files_take_says_little_of_large_ones() {

@@ -1,6 +1,7 @@
 //! Executors in sites with slow links between them.
 
 use super::*;
+use crate::event::Target;
 use crate::network::Network;
 use eyas_terms::rng::Rng;
 
