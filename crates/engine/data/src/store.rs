@@ -85,7 +85,6 @@ struct Shared {
     next_incoming: AtomicU64,
     /// Bytes on disk that belong to arriving objects.
     arriving_bytes: AtomicU64,
-    dropped_at_open: Vec<Dropped>,
     state: Mutex<State>,
     /// Notified, with the lock of `state`, of each object that is announced or put into place while a thread
     /// waits.
@@ -174,13 +173,6 @@ pub struct Usage {
     pub reserved_bytes: u64,
 }
 
-/// A file under `objects/` that was removed at the start, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
-    pub path: PathBuf,
-    pub reason: &'static str,
-}
-
 /// How an object gets into a sandbox directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkAbility {
@@ -195,8 +187,7 @@ pub enum LinkAbility {
 impl Store {
     /// Opens the cache under `dir`, creating it if necessary, and lists its objects.
     ///
-    /// Leftovers of interrupted transfers are removed, and so are files that cannot be complete objects (see
-    /// [`Store::dropped_at_open`]).
+    /// Leftovers of interrupted transfers are removed, and so is whatever under `objects/` cannot be a complete object.
     ///
     /// Errors: `InUse` if another process, or another `Store` in this one, has the directory.
     pub fn open(dir: &Path, budget_bytes: u64) -> Result<Store> {
@@ -246,12 +237,11 @@ impl Store {
             fs::remove_file(&path).map_err(|e| fail(&path, e))?;
         }
         let mut state = State::default();
-        let mut dropped = Vec::new();
         let mut there = [false; 256];
         for prefix in 0..=u8::MAX {
             let shelf = objects.join(format!("{prefix:02x}"));
             there[usize::from(prefix)] =
-                scan_shelf(&shelf, prefix, &mut state, &mut dropped).map_err(|e| fail(&shelf, e))?;
+                scan_shelf(&shelf, prefix, &mut state).map_err(|e| fail(&shelf, e))?;
         }
         for entry in fs::read_dir(&times).map_err(|e| fail(&times, e))? {
             let entry = entry.map_err(|e| fail(&times, e))?;
@@ -267,7 +257,6 @@ impl Store {
                 budget_bytes,
                 next_incoming: AtomicU64::new(0),
                 arriving_bytes: AtomicU64::new(0),
-                dropped_at_open: dropped,
                 state: Mutex::new(state),
                 news: Condvar::new(),
                 settled: Condvar::new(),
@@ -282,11 +271,6 @@ impl Store {
         let mut all: Vec<_> = self.state().held.iter().map(|(digest, held)| (*digest, held.size)).collect();
         all.sort_unstable();
         all
-    }
-
-    /// The files under `objects/` that were no complete objects and that [`Store::open`] removed.
-    pub fn dropped_at_open(&self) -> &[Dropped] {
-        &self.shared.dropped_at_open
     }
 
     pub fn budget_bytes(&self) -> u64 {
@@ -951,7 +935,7 @@ fn intact(digest: &Digest, held: &HeldFile, meta: &fs::Metadata, operation: &'st
 
 /// Lists one of the 256 directories under `objects/` into `state`, and removes files that are no complete
 /// objects. Returns whether the directory exists.
-fn scan_shelf(shelf: &Path, prefix: u8, state: &mut State, dropped: &mut Vec<Dropped>) -> io::Result<bool> {
+fn scan_shelf(shelf: &Path, prefix: u8, state: &mut State) -> io::Result<bool> {
     let entries = match fs::read_dir(shelf) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -962,24 +946,15 @@ fn scan_shelf(shelf: &Path, prefix: u8, state: &mut State, dropped: &mut Vec<Dro
         let path = entry.path();
         let meta = entry.metadata()?;
         let name: Option<Digest> = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let reason = match name {
-            _ if meta.is_dir() => "a directory",
-            _ if !meta.is_file() => "not a regular file",
-            None => "its name is not a digest",
-            Some(digest) if digest.0[0] != prefix => "in the wrong directory",
+        match name.filter(|digest| meta.is_file() && digest.0[0] == prefix) {
             Some(digest) => {
                 let (size, mtime) = (meta.len(), Mtime::of(&meta));
                 state.held.insert(digest, HeldFile { size, mtime, shown: None, checked: false, n_doubts: 0 });
                 state.held_bytes += size;
-                continue;
             }
-        };
-        if meta.is_dir() {
-            fs::remove_dir_all(&path)?
-        } else {
-            fs::remove_file(&path)?
+            None if meta.is_dir() => fs::remove_dir_all(&path)?,
+            None => fs::remove_file(&path)?,
         }
-        dropped.push(Dropped { path, reason });
     }
     Ok(true)
 }

@@ -20,26 +20,15 @@ use std::path::Path;
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Journal {
-    /// Replaces all records up to and including `covers` by `snapshot_records`.
+    /// Replaces all records up to and including `covers` by those that `write` passes to its argument.
     ///
     /// * `covers`: the last record whose effect is in the snapshot; later records stay and follow it.
-    /// * `snapshot_records`: read one at a time, in the order in which recovery hands them out.
+    /// * `write`: passes the records on one at a time, in the order in which recovery hands them out.
     ///
     /// Blocks until the snapshot is durable and the old segments are removed (other threads may append
-    /// meanwhile). First it waits until `covers` is durable. If it fails, the journal is as before.
-    pub fn compact<B: AsRef<[u8]>>(
-        &self,
-        covers: Seq,
-        snapshot_records: impl IntoIterator<Item = B>,
-    ) -> Result<Compacted> {
-        self.compact_with(covers, |push| {
-            snapshot_records.into_iter().try_for_each(|body| push(body.as_ref()))
-        })
-    }
-
-    /// As [`Journal::compact`], but `write` passes the records to its argument, one at a time. If `write`
-    /// fails, the journal is as before.
-    pub fn compact_with(
+    /// meanwhile). First it waits until `covers` is durable. If it or `write` fails, the
+    /// journal is as before.
+    pub fn compact(
         &self,
         covers: Seq,
         write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,

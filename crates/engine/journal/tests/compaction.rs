@@ -2,7 +2,7 @@
 
 mod support;
 
-use eyas_journal::{ErrorKind, Journal, Options, Seq, Step};
+use eyas_journal::{Compacted, Error, ErrorKind, Journal, Options, Seq, Step};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,14 @@ fn compacted(covers: u64, last: u64) -> Vec<(u64, Vec<u8>)> {
     snapshot().into_iter().map(|body| (covers, body)).chain(numbered(covers + 1..=last)).collect()
 }
 
+fn compact<B: AsRef<[u8]>>(
+    journal: &Journal,
+    covers: Seq,
+    records: impl IntoIterator<Item = B>,
+) -> Result<Compacted, Error> {
+    journal.compact(covers, |push| records.into_iter().try_for_each(|body| push(body.as_ref())))
+}
+
 fn append(journal: &Journal, seqs: impl IntoIterator<Item = u64>) {
     for seq in seqs {
         assert_eq!(journal.append(&body(seq)).unwrap(), Seq(seq));
@@ -33,7 +41,7 @@ fn a_snapshot_replaces_what_it_covers_and_keeps_what_follows() {
         let (journal, _) = Journal::open(root.path(), small_segments(200)).unwrap();
         append(&journal, 1..=last);
         let segments_before_n = files(root.path(), "segment-").len();
-        let done = journal.compact(Seq(covers), snapshot()).unwrap();
+        let done = compact(&journal, Seq(covers), snapshot()).unwrap();
         assert_eq!(done.records_n, 5);
         let segments_n = files(root.path(), "segment-").len();
         assert_eq!(done.freed_bytes > 0, segments_n < segments_before_n);
@@ -47,7 +55,7 @@ fn a_snapshot_replaces_what_it_covers_and_keeps_what_follows() {
         let (journal, recovered) = Journal::open(root.path(), small_segments(200)).unwrap();
         assert_eq!((recovered.snapshot_records_n, recovered.records_n), (5, 5 + last - covers));
         append(&journal, last + 1..=last + 4);
-        journal.compact(Seq(last + 3), snapshot()).unwrap();
+        compact(&journal, Seq(last + 3), snapshot()).unwrap();
         assert_eq!(files(root.path(), "snapshot").len(), 1);
         journal.close().unwrap();
         assert_eq!(read_all(root.path()).unwrap(), compacted(last + 3, last + 4));
@@ -66,7 +74,7 @@ fn an_open_journal_can_be_read_and_compacted_to_a_part_of_itself() {
     };
     assert_eq!(read(6), numbered(1..=6));
     // Every other record is still needed.
-    let done = journal.compact_with(Seq(6), |push| {
+    let done = journal.compact(Seq(6), |push| {
         let keep = |seq: Seq, body: &[u8]| if seq.0.is_multiple_of(2) { push(body) } else { Ok(()) };
         journal.read(Seq(6))?.try_for_each(keep)?
     });
@@ -75,7 +83,7 @@ fn an_open_journal_can_be_read_and_compacted_to_a_part_of_itself() {
     let kept = [2, 4, 6].map(|n| (6, body(n))).into_iter().chain(numbered(7..=12)).collect::<Vec<_>>();
     assert_eq!(read(12), kept);
     // A `write` that fails in the middle leaves the journal as it was.
-    let failed = journal.compact_with(Seq(11), |push| {
+    let failed = journal.compact(Seq(11), |push| {
         push(b"one")?;
         journal.wait_durable(Seq(99))
     });
@@ -94,7 +102,7 @@ fn segments_before_a_new_one_can_be_freed_while_records_come() {
     assert_eq!((covers, journal.begin_segment().unwrap()), (Seq(9), Seq(9)));
     append(&journal, 10..=12);
     let before = journal.stats().segment_bytes;
-    let done = journal.compact(covers, snapshot()).unwrap();
+    let done = compact(&journal, covers, snapshot()).unwrap();
     assert!(done.freed_bytes > 0 && journal.stats().segment_bytes < before);
     append(&journal, 13..=13);
     journal.close().unwrap();
@@ -106,8 +114,8 @@ fn an_empty_snapshot_and_a_repeated_one_are_fine() {
     let root = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
     append(&journal, 1..=3);
-    journal.compact(Seq(3), Vec::<Vec<u8>>::new()).unwrap();
-    journal.compact(Seq(3), snapshot()).unwrap();
+    compact(&journal, Seq(3), Vec::<Vec<u8>>::new()).unwrap();
+    compact(&journal, Seq(3), snapshot()).unwrap();
     append(&journal, 4..=4);
     journal.close().unwrap();
     assert_eq!(read_all(root.path()).unwrap(), compacted(3, 4));
@@ -118,9 +126,9 @@ fn a_snapshot_of_the_future_or_of_the_past_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
     append(&journal, 1..=3);
-    assert!(matches!(journal.compact(Seq(4), snapshot()).unwrap_err().kind, ErrorKind::Invalid { .. }));
-    journal.compact(Seq(3), snapshot()).unwrap();
-    assert!(matches!(journal.compact(Seq(2), snapshot()).unwrap_err().kind, ErrorKind::Invalid { .. }));
+    assert!(matches!(compact(&journal, Seq(4), snapshot()).unwrap_err().kind, ErrorKind::Invalid { .. }));
+    compact(&journal, Seq(3), snapshot()).unwrap();
+    assert!(matches!(compact(&journal, Seq(2), snapshot()).unwrap_err().kind, ErrorKind::Invalid { .. }));
     journal.close().unwrap();
     assert_eq!(read_all(root.path()).unwrap(), compacted(3, 3));
 }
@@ -135,7 +143,7 @@ fn a_snapshot_never_gets_ahead_of_what_is_durable() {
     let (journal, _) =
         Journal::open(root.path(), Options { on_step: Some(Box::new(hook)), ..Options::default() }).unwrap();
     let seq = journal.append(&body(1)).unwrap();
-    assert_eq!(journal.compact(seq, snapshot()).unwrap_err().kind, ErrorKind::Stalled);
+    assert_eq!(compact(&journal, seq, snapshot()).unwrap_err().kind, ErrorKind::Stalled);
     assert!(files(root.path(), "snapshot").is_empty());
 }
 
@@ -164,10 +172,10 @@ fn a_crash_between_any_two_steps_leaves_the_old_or_the_new_state() {
         let (journal, _) =
             Journal::open(&dir, Options { on_step: Some(Box::new(hook)), ..small_segments(150) }).unwrap();
         append(&journal, 1..=1);
-        journal.compact(Seq(1), ["an older snapshot"]).unwrap();
+        compact(&journal, Seq(1), ["an older snapshot"]).unwrap();
         append(&journal, 2..=8);
         armed.store(true, Ordering::SeqCst);
-        journal.compact(Seq(covers), snapshot()).unwrap();
+        compact(&journal, Seq(covers), snapshot()).unwrap();
         append(&journal, 9..=9);
         armed.store(false, Ordering::SeqCst);
         drop(journal);
@@ -232,10 +240,10 @@ fn a_refused_step_leaves_the_journal_usable() {
         let options = Options { on_step: Some(Box::new(hook)), ..small_segments(150) };
         let (journal, _) = Journal::open(root.path(), options).unwrap();
         append(&journal, 1..=2);
-        journal.compact(Seq(2), ["an older snapshot"]).unwrap();
+        compact(&journal, Seq(2), ["an older snapshot"]).unwrap();
         append(&journal, 3..=8);
         armed.store(true, Ordering::SeqCst);
-        let result = journal.compact(Seq(6), snapshot());
+        let result = compact(&journal, Seq(6), snapshot());
         // Removing superfluous files may fail without harm.
         assert_eq!(result.is_ok(), matches!(refused, Step::SnapshotDrop | Step::SegmentDrop), "{refused:?}");
         assert!(!root.path().join("snapshot.tmp").exists());
@@ -248,7 +256,7 @@ fn a_refused_step_leaves_the_journal_usable() {
         let old: Vec<_> = [(2, b"an older snapshot".to_vec())].into_iter().chain(numbered(3..=9)).collect();
         assert!(records == old || records == compacted(6, 9), "{refused:?}");
 
-        journal.compact(Seq(6), snapshot()).unwrap();
+        compact(&journal, Seq(6), snapshot()).unwrap();
         journal.close().unwrap();
         assert_eq!(read_all(root.path()).unwrap(), compacted(6, 9), "{refused:?}");
         assert_eq!(files(root.path(), "snapshot").len(), 1);
@@ -260,7 +268,7 @@ fn a_damaged_snapshot_is_an_error_and_not_an_empty_journal() {
     let root = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
     append(&journal, 1..=3);
-    journal.compact(Seq(3), snapshot()).unwrap();
+    compact(&journal, Seq(3), snapshot()).unwrap();
     journal.close().unwrap();
     let path = files(root.path(), "snapshot").pop().unwrap();
     let bytes = std::fs::read(&path).unwrap();
@@ -289,7 +297,7 @@ fn appending_goes_on_while_a_snapshot_is_written() {
         append(&journal, seq..=seq);
         part
     });
-    journal.compact(covers, during).unwrap();
+    compact(&journal, covers, during).unwrap();
     journal.close().unwrap();
     assert_eq!(read_all(root.path()).unwrap(), compacted(20, 25));
 }

@@ -442,12 +442,6 @@ pub struct Captured {
     pub total_bytes: u64,
 }
 
-impl Captured {
-    pub fn skipped_bytes(&self) -> u64 {
-        self.total_bytes - self.head.len() as u64 - self.tail.len() as u64
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OutputState {
     Missing,

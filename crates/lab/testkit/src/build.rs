@@ -128,11 +128,6 @@ pub fn array_of(n_tasks: u32, like: &Task) -> Arc<TaskArray> {
     Arc::new(array)
 }
 
-/// `n` KiB in bytes.
-pub fn kib(n: u64) -> u64 {
-    n << 10
-}
-
 /// `n` MiB in bytes.
 pub fn mib(n: u64) -> u64 {
     n << 20

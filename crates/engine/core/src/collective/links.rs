@@ -87,14 +87,6 @@ pub struct Observation {
     pub n_sharing: u32,
 }
 
-/// A number that is known within limits: nine in ten such numbers lie between `low` and `high`.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Spread {
-    pub low: f64,
-    pub likely: f64,
-    pub high: f64,
-}
-
 /// The estimated link, and how sure the estimate is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
@@ -122,20 +114,6 @@ impl Estimate {
             per_object_s: self.likely.per_object_s * per_object,
             bandwidth_bytes_per_s: self.likely.bandwidth_bytes_per_s / byte,
         }
-    }
-
-    /// In seconds.
-    pub fn latency_s(&self) -> Spread {
-        self.spread(0, self.likely.latency_s)
-    }
-
-    pub fn bandwidth_bytes_per_s(&self) -> Spread {
-        self.spread(2, self.likely.bandwidth_bytes_per_s)
-    }
-
-    fn spread(&self, i: usize, likely: f64) -> Spread {
-        let factor = libm::exp(self.axes.iter().map(|axis| axis[i] * axis[i]).sum::<f64>().sqrt());
-        Spread { low: likely / factor, likely, high: likely * factor }
     }
 }
 
@@ -260,6 +238,30 @@ impl Row {
 mod tests {
     use super::*;
     use eyas_terms::rng::Rng;
+
+    /// A number that is known within limits: nine in ten such numbers lie between `low` and `high`.
+    #[derive(Debug)]
+    struct Spread {
+        low: f64,
+        likely: f64,
+        high: f64,
+    }
+
+    impl Estimate {
+        /// In seconds.
+        fn latency_s(&self) -> Spread {
+            self.spread(0, self.likely.latency_s)
+        }
+
+        fn bandwidth_bytes_per_s(&self) -> Spread {
+            self.spread(2, self.likely.bandwidth_bytes_per_s)
+        }
+
+        fn spread(&self, i: usize, likely: f64) -> Spread {
+            let factor = libm::exp(self.axes.iter().map(|axis| axis[i] * axis[i]).sum::<f64>().sqrt());
+            Spread { low: likely / factor, likely, high: likely * factor }
+        }
+    }
 
     fn seen(link: &LinkModel, n_objects: u32, bytes: u64, n_sharing: u32, factor: f64) -> Observation {
         let shared = bytes * u64::from(n_sharing);

@@ -117,7 +117,7 @@ fn clean(journal: &Journal) -> eyas_journal::Result<()> {
     let mut survey = Survey::default();
     journal.read(covers)?.try_for_each(|_, bytes| read(bytes).map(|record| survey.take(&record)))??;
     let mut cleaning = survey.end();
-    journal.compact_with(covers, |push| {
+    journal.compact(covers, |push| {
         let mut keep = |record: &Record<'_>| push(&record.to_bytes());
         journal.read(covers)?.try_for_each(|_, bytes| {
             let mut record = read(bytes)?;

@@ -24,18 +24,6 @@ impl Chain {
         (j as f64 * self.loss_per_s, (self.copies as usize - j) as f64 * self.repair_per_s)
     }
 
-    /// Mean time in seconds until a file with all its copies is lost: the sum of the mean times from `j` copies to `j - 1`, which are
-    /// `h_j = (1 + (k - j) μ h_(j+1)) / (j λ)`.
-    pub fn mean_time_to_loss_s(&self) -> f64 {
-        let (mut step, mut sum) = (0.0, 0.0);
-        for j in (1..=self.copies as usize).rev() {
-            let (down, up) = self.rates(j);
-            step = (1.0 + up * step) / down;
-            sum += step;
-        }
-        sum
-    }
-
     /// The probability that a file with all its copies is lost within a time in seconds: an entry of `exp(Q t)`, where `Q` has
     /// the rates.
     ///
@@ -100,6 +88,18 @@ mod tests {
 
     const DAY_S: f64 = 86_400.0;
 
+    /// Mean time in seconds until a file with all its copies is lost: the sum of the mean times from `j` copies to `j - 1`, which are
+    /// `h_j = (1 + (k - j) μ h_(j+1)) / (j λ)`.
+    fn mean_time_to_loss_s(chain: &Chain) -> f64 {
+        let (mut step, mut sum) = (0.0, 0.0);
+        for j in (1..=chain.copies as usize).rev() {
+            let (down, up) = chain.rates(j);
+            step = (1.0 + up * step) / down;
+            sum += step;
+        }
+        sum
+    }
+
     fn close(a: f64, b: f64) {
         assert!((a - b).abs() <= 1e-9 * b.abs(), "{a} is not {b}");
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn one_copy_is_lost_as_its_site_is() {
         let chain = Chain { copies: 1, loss_per_s: 1.0 / (100.0 * DAY_S), repair_per_s: 1.0 };
-        close(chain.mean_time_to_loss_s(), 100.0 * DAY_S);
+        close(mean_time_to_loss_s(&chain), 100.0 * DAY_S);
         close(chain.loss_within(50.0 * DAY_S), 1.0 - (-0.5f64).exp());
         assert_eq!(chain.loss_within(0.0), 0.0);
         close(chain.loss_within(1e12), 1.0);
@@ -118,7 +118,7 @@ mod tests {
         for (life_days, repair_days) in [(40.0, 0.5), (40.0, 30.0), (1000.0, 1.0)] {
             let (loss, repair) = (1.0 / life_days, 1.0 / repair_days);
             let chain = Chain { copies: 2, loss_per_s: loss / DAY_S, repair_per_s: repair / DAY_S };
-            close(chain.mean_time_to_loss_s() / DAY_S, (3.0 * loss + repair) / (2.0 * loss * loss));
+            close(mean_time_to_loss_s(&chain) / DAY_S, (3.0 * loss + repair) / (2.0 * loss * loss));
             // The roots of s² + (3λ + μ) s + 2 λ² = 0.
             let half = (3.0 * loss + repair) / 2.0;
             let root = (half * half - 2.0 * loss * loss).sqrt();
@@ -134,7 +134,7 @@ mod tests {
     fn without_repair_copies_are_lost_each_alone() {
         let chain = Chain { copies: 3, loss_per_s: 1.0 / DAY_S, repair_per_s: 0.0 };
         close(chain.loss_within(2.0 * DAY_S), (1.0 - (-2.0f64).exp()).powi(3));
-        close(chain.mean_time_to_loss_s(), DAY_S * (1.0 + 0.5 + 1.0 / 3.0));
+        close(mean_time_to_loss_s(&chain), DAY_S * (1.0 + 0.5 + 1.0 / 3.0));
     }
 
     /// Losses that are too rare to be seen in a simulation come at the rate that the mean time says.
@@ -142,7 +142,7 @@ mod tests {
     fn rare_losses_are_not_rounded_away() {
         let year = 365.0 * DAY_S;
         let chain = Chain { copies: 4, loss_per_s: 1.0 / (5.0 * year), repair_per_s: 1.0 / 3600.0 };
-        let expected = 10.0 * year / chain.mean_time_to_loss_s();
+        let expected = 10.0 * year / mean_time_to_loss_s(&chain);
         let found = chain.loss_within(10.0 * year);
         assert!(found > 0.0 && (found / expected - 1.0).abs() < 1e-3, "{found} is not about {expected}");
     }

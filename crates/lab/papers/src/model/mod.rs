@@ -109,25 +109,6 @@ impl HitRatios {
         HitRatios { local, remote: 0.0, home: 1.0 - local }
     }
 
-    /// What to expect when each access goes to any object with the same probability and tasks run where
-    /// their object is: first accesses miss, and of the others the share of the working set that fits hits.
-    ///
-    /// * `cache_bytes`: of all nodes. `n_objects` and `object_bytes` are at least 1.
-    ///
-    /// Ours; the paper measures ratios. It leaves out that a cache which is filling holds less, and that a
-    /// scheduler which looks ahead finds more hits than there are on average.
-    pub fn of_uniform_accesses(n_accesses: u64, n_objects: u64, object_bytes: u64, cache_bytes: u64) -> Self {
-        if n_accesses == 0 {
-            return HitRatios::HOME_ONLY;
-        }
-        let (k, n) = (n_accesses as f64, n_objects as f64);
-        // Objects that are read at all: n (1 − (1 − 1/n)^k).
-        let n_read = if n_objects == 1 { 1.0 } else { -n * (k * (-1.0 / n).ln_1p()).exp_m1() };
-        let fits = (cache_bytes as f64 / (n * object_bytes as f64)).min(1.0);
-        let local = ((k - n_read) / k * fits).clamp(0.0, 1.0);
-        HitRatios { local, remote: 0.0, home: 1.0 - local }
-    }
-
     /// The same hits when they are all local, as on one node.
     pub fn on_one_node(self) -> Self {
         HitRatios { local: self.local + self.remote, remote: 0.0, home: self.home }
@@ -201,15 +182,6 @@ pub fn access_time_s(costs: AccessCosts, ratios: HitRatios) -> f64 {
 /// Equations 3 and 4, which are the same: `TK = C + R_l HR_l + R_c HR_c + R_s HR_s`, in seconds.
 pub fn task_time_s(costs: AccessCosts, ratios: HitRatios, compute_s: f64) -> f64 {
     compute_s + access_time_s(costs, ratios)
-}
-
-/// What an access saves, in seconds, against reading from home at `home_only_s`; negative where data diffusion does
-/// not pay.
-///
-/// Ours, from equation 4 with and without hits. `home_only_s` is what home costs when *all* accesses go
-/// there, which under load is more than `costs.home_s`.
-pub fn access_time_saved_s(costs: AccessCosts, ratios: HitRatios, home_only_s: f64) -> f64 {
-    home_only_s - access_time_s(costs, ratios)
 }
 
 /// Equation 5 as printed: the sum of the times of all tasks, in processor seconds.
@@ -319,21 +291,6 @@ mod tests {
     }
 
     #[test]
-    fn uniform_accesses_miss_first_and_then_by_capacity() {
-        let local = |n_accesses, cache_objects: u64| {
-            HitRatios::of_uniform_accesses(n_accesses, 10_000, 10, cache_objects * 10).local()
-        };
-        // MI: 250,000 tasks over 10,000 files, all of which are read; 4 GB caches hold them all. (The paper
-        // measured 88 % local and 6 % remote.)
-        assert!(close(local(250_000, 25_600), 0.96));
-        assert!(close(local(250_000, 6_400), 0.96 * 0.64));
-        assert_eq!((local(1, 25_600), local(0, 25_600), local(250_000, 0)), (0.0, 0.0, 0.0));
-        // Two accesses are to the same file once in 10,000 times.
-        assert!((local(2, 25_600) - 0.5 / 10_000.0).abs() < 1e-9);
-        assert!(close(HitRatios::of_uniform_accesses(4, 1, 10, 10).local(), 0.75));
-    }
-
-    #[test]
     fn ratios_beyond_all_accesses_are_refused_with_a_sentence() {
         let refused = |local, remote| HitRatios::new(local, remote).unwrap_err().to_string();
         assert_eq!(refused(-0.5, 0.0), "the local hit ratio is -0.5; it must be between 0 and 1");
@@ -384,7 +341,6 @@ mod tests {
                 ratios.remote() * (1.0 - to_local) + from_home,
             ).unwrap();
             prop_assert!(access_time_s(COSTS, nearer) <= access_time_s(COSTS, ratios) + 1e-9);
-            prop_assert!(access_time_saved_s(COSTS, nearer, COSTS.home_s) >= -1e-9);
         }
     }
 }

@@ -38,12 +38,6 @@ impl Bound {
         Bound { per_optimum: bound.per_optimum + i64::from(system.capacity()), per_phase: 0, ..bound }
     }
 
-    /// The ratio that equation 11 allows with `v = 0`, in thousandths, rounded up.
-    pub fn ratio_allowed_per_mille(system: System) -> i64 {
-        let Bound { unit, per_optimum, .. } = Bound::equation_11_at_most(system);
-        (1_000 * per_optimum + unit - 1) / unit
-    }
-
     /// `2Mark <= per_mille / 1000 OPT + 2 s NM`.
     pub fn ratio(system: System, per_mille: i64) -> Self {
         let once = 2_000 * i64::from(system.home_cost) * i64::from(system.capacity());

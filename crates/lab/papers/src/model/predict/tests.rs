@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{access_time_saved_s, utilization};
+use crate::model::utilization;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 
 const GBIT: f64 = 1e9 / 8.0;
@@ -83,7 +83,6 @@ fn by_hand() {
     let p = predict(&machine, &workload, HitRatios::HOME_ONLY).unwrap();
     assert_eq!((p.task_s, p.time_s, p.bottleneck), (20.0, 200.0, Bottleneck::Home));
     assert_eq!((p.costs.home_s, p.costs.local_s), (8.5, 1.0));
-    assert_eq!(access_time_saved_s(alone, HitRatios::LOCAL_ONLY, p.costs.home_s), 7.5);
 
     // A dispatcher that needs 2 s for a task.
     let slow = Machine { dispatch_s: 2.0, ..machine };
