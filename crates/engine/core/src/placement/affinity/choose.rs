@@ -2,8 +2,10 @@
 
 use super::kin::Kin;
 use super::rank::{Heat, bucket_of};
+use super::reads::Direct;
+use super::seated::SeatedExecutor;
 use super::tasks::{Edge, NIL};
-use super::{Affinity, Choice, Direct, SeatedExecutor, holds, spread, transfers};
+use super::{Affinity, Choice, holds, spread, transfers};
 use crate::catalog::Catalog;
 use crate::event::Source;
 use crate::executor_set::{Seat, SeatSet};
@@ -22,8 +24,6 @@ const EXCHANGED_MAX: usize = 64;
 /// Until it is known how long programs run, the wait for holders is the time of a copy divided by this
 /// number.
 const FIRST_RUN_PART: f64 = 8.0;
-/// The run time assumed for programs until one has ended.
-const RUN_NS_ASSUMED: u64 = 100_000_000;
 /// With at most this many objects on their way to an executor, they are examined to see whether they give
 /// it enough tasks.
 const COMING_MAX: usize = 16;
@@ -85,7 +85,7 @@ impl Affinity {
             rule: Rule::Affinity(choice.reason),
             stage,
         };
-        (self.executor_at(seat).id, pick)
+        (self.executors.at(seat).id, pick)
     }
 
     // ---- hits
@@ -94,9 +94,10 @@ impl Affinity {
     fn place_hit(&mut self, catalog: &Catalog, now: Timestamp, stage: Stage) -> Option<(ExecutorId, Pick)> {
         let mut tried = SeatSet::default();
         loop {
-            let by_room = if stage == Stage::Idle { &self.by_idle } else { &self.by_ahead };
+            let by_room =
+                if stage == Stage::Idle { &self.executors.by_idle } else { &self.executors.by_ahead };
             let wanted = |seats: &SeatSet| {
-                let words = seats.words().iter().zip(self.has_hits.words()).enumerate();
+                let words = seats.words().iter().zip(self.asking.has_hits.words()).enumerate();
                 let mut free =
                     words.map(|(i, (a, b))| (i, a & b & !tried.words().get(i).copied().unwrap_or(0)));
                 free.find(|(_, w)| *w != 0).map(|(i, w)| Seat(i as u32 * 64 + w.trailing_zeros()))
@@ -115,7 +116,7 @@ impl Affinity {
             if any {
                 tried.insert(seat);
             } else {
-                self.has_hits.remove(seat);
+                self.asking.has_hits.remove(seat);
             }
         }
     }
@@ -136,7 +137,7 @@ impl Affinity {
             }
             let hit = self.oldest_full(catalog, seat, c);
             any |= hit.is_some() || free != NIL;
-            if !self.executor_at(seat).room.fits(stage, size, lasts) {
+            if !self.executors.at(seat).room.fits(stage, size, lasts) {
                 continue;
             }
             for bundle in hit.into_iter().chain((free != NIL).then_some(free)) {
@@ -156,7 +157,7 @@ impl Affinity {
         let class = &self.tasks.classes[self.tasks.bundle(bundle).class as usize];
         let (cpus, memory_bytes) = (class.size.cpus.max(1), class.size.memory_bytes);
         // An open slot says nothing of what a task needs beside it.
-        if !class.size.needs.is_none() || !self.is_roomy() || self.executor_at(seat).n_open >= cpus {
+        if !class.size.needs.is_none() || !self.is_roomy() || self.executors.at(seat).n_open >= cpus {
             return false;
         }
         let copy_ns: f64 =
@@ -166,38 +167,33 @@ impl Affinity {
                 && m.room.memory_free_bytes >= memory_bytes
                 && m.room.left.is_enough_for(class.lasts)
         };
-        copy_ns < self.run_ns_expected() && self.seated.iter().flatten().any(has_room)
+        copy_ns < self.times.run_ns_expected() && self.executors.iter().any(has_room)
     }
 
     /// Whether all queued tasks have room in open slots: slots that are idle and that no attempt with
     /// moving inputs will take.
     fn is_roomy(&self) -> bool {
-        self.tasks.len() as u64 <= self.n_slots_open
+        self.tasks.len() as u64 <= self.executors.n_slots_open
     }
 
     /// Whether the holders of `object` have no open slot for the tasks that wait for it, while other
     /// executors have open slots for all queued tasks.
     fn is_left_to_others(&self, catalog: &Catalog, object: ObjectId) -> bool {
-        if !self.is_roomy() || self.copy_at_worst_ns(catalog, object) >= self.run_ns_expected() {
+        if !self.is_roomy() || self.copy_at_worst_ns(catalog, object) >= self.times.run_ns_expected() {
             return false;
         }
         let mut is_left = true;
         self.visit_holders(catalog, object, 0, |holder| {
-            is_left = self.executor_at(holder).n_open == 0;
+            is_left = self.executors.at(holder).n_open == 0;
             if is_left { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         is_left
     }
 
-    pub(super) fn run_ns_expected(&self) -> f64 {
-        self.run_ns.unwrap_or(RUN_NS_ASSUMED) as f64
-    }
-
     /// The bundle of `class` with the oldest task among the bundles whose inputs are all on `seat`. Removes
     /// stale entries that come before it.
     fn oldest_full(&mut self, catalog: &Catalog, seat: Seat, class: u32) -> Option<u32> {
-        let (tasks, seated) =
-            (&self.tasks, self.seated[seat.0 as usize].as_mut().expect("an executor has this seat"));
+        let (tasks, seated) = (&self.tasks, self.executors.at_mut(seat));
         let heap = &mut seated.full.get_mut(class as usize)?.heap;
         while let Some(&Reverse((task, bundle))) = heap.peek() {
             let is_full = tasks.is_bundle(bundle, class)
@@ -227,7 +223,7 @@ impl Affinity {
         let (mut n_refused, mut n_unfit) = (0, 0);
         while n_refused < n_eager
             && n_unfit < UNFIT_MAX
-            && let Some(seat) = self.next_among(&self.to_ask)
+            && let Some(seat) = self.executors.next_among(&self.asking.to_ask, self.asking.turn)
         {
             if let Some(found) = self.ask(catalog, now, seat, &mut n_refused, &mut n_unfit) {
                 return Some(found);
@@ -236,15 +232,15 @@ impl Affinity {
         n_unfit = 0;
         while n_refused <= n_eager
             && n_unfit < UNFIT_MAX
-            && let Some(seat) = self.next_among(&self.not_asked)
+            && let Some(seat) = self.executors.next_among(&self.asking.not_asked, self.asking.turn)
         {
             if let Some(found) = self.ask(catalog, now, seat, &mut n_refused, &mut n_unfit) {
                 return Some(found);
             }
         }
-        if self.next_among(&self.not_asked).is_none() {
+        if self.executors.next_among(&self.asking.not_asked, self.asking.turn).is_none() {
             // The executors that are left have no room.
-            self.not_asked.clear();
+            self.asking.not_asked.clear();
         }
         None
     }
@@ -259,24 +255,24 @@ impl Affinity {
         n_refused: &mut usize,
         n_unfit: &mut usize,
     ) -> Option<(ExecutorId, Pick)> {
-        self.not_asked.remove(seat);
-        let room = self.executor_at(seat).room;
+        self.asking.not_asked.remove(seat);
+        let room = self.executors.at(seat).room;
         let classes = || self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
         if !classes().any(|class| room.can_move(class.size, class.lasts)) || self.leaves_to_faster(now, seat)
         {
             *n_unfit += 1;
-            self.to_ask.remove(seat);
+            self.asking.to_ask.remove(seat);
             return None;
         }
         let Some(choice) = self.choose_move(catalog, now, seat) else {
             *n_refused += 1;
-            self.to_ask.remove(seat);
+            self.asking.to_ask.remove(seat);
             return None;
         };
-        self.turn = seat.0 + 1;
+        self.asking.turn = seat.0 + 1;
         let seat = self.richest(catalog, now, seat, choice.bundle);
         let cpus = self.tasks.classes[self.tasks.bundle(choice.bundle).class as usize].size.cpus;
-        let idle = cpus + self.executor_at(seat).moving.cpus <= self.executor_at(seat).room.slots_idle;
+        let idle = cpus + self.executors.at(seat).moving.cpus <= self.executors.at(seat).room.slots_idle;
         let stage = if idle { Stage::Idle } else { Stage::Ahead };
         Some(self.pick(catalog, seat, &choice, stage))
     }
@@ -284,7 +280,7 @@ impl Affinity {
     /// The executor with room that holds most bytes of the inputs of `bundle`; `asked` if no executor with
     /// room holds more than `asked` does. The plan is made for the executor that is returned.
     fn richest(&mut self, catalog: &Catalog, now: Timestamp, asked: Seat, bundle: u32) -> Seat {
-        let is_lacking = |e: &&Edge| !self.executor_at(asked).has(catalog, asked, e.object);
+        let is_lacking = |e: &&Edge| !self.executors.at(asked).has(catalog, asked, e.object);
         if self.tasks.inputs(bundle).iter().filter(is_lacking).take(2).count() < 2 {
             return asked;
         }
@@ -300,7 +296,7 @@ impl Affinity {
         let needs = class.size.needs.bit();
         let here = bytes.get(&asked).copied().unwrap_or(0);
         let fits = |seat: Seat| {
-            let seated = self.executor_at(seat);
+            let seated = self.executors.at(seat);
             cpus <= seated.room.moves.min(seated.room.slots_idle.saturating_sub(seated.moving.cpus))
                 && memory_bytes <= seated.room.memory_free_bytes
                 && seated.room.lacks & needs == 0
@@ -319,31 +315,14 @@ impl Affinity {
         asked
     }
 
-    /// The executor among `seats` with most to spare.
-    pub(super) fn next_among(&self, seats: &SeatSet) -> Option<Seat> {
-        let (word, bit) = (self.turn as usize / 64, self.turn % 64);
-        let to_ask = seats.words();
-        self.by_spare.values().rev().find_map(|seats| {
-            let both = |i: usize| seats.words().get(i).unwrap_or(&0) & to_ask.get(i).unwrap_or(&0);
-            let n = seats.words().len().min(to_ask.len());
-            let seat_in = |i: usize, mask: u64| {
-                let w = both(i) & mask;
-                (w != 0).then(|| Seat(i as u32 * 64 + w.trailing_zeros()))
-            };
-            let after =
-                seat_in(word, u64::MAX << bit).or_else(|| (word + 1..n).find_map(|i| seat_in(i, u64::MAX)));
-            after.or_else(|| (0..n.min(word + 1)).find_map(|i| seat_in(i, u64::MAX)))
-        })
-    }
-
     fn choose_move(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat) -> Option<Choice> {
-        if self.is_served(catalog, seat) || self.near.is_awaited(self.executor_at(seat).id) {
+        if self.is_served(catalog, seat) || self.near.is_awaited(self.executors.at(seat).id) {
             return None;
         }
         self.settle_wants(catalog, seat);
-        self.executor_at_mut(seat).apply_rank_updates();
+        self.executors.at_mut(seat).apply_rank_updates();
         let every = self.config.oldest_every;
-        let oldest_first = every > 0 && self.executor_at(seat).n_moves % every == every - 1;
+        let oldest_first = every > 0 && self.executors.at(seat).n_moves % every == every - 1;
         let tile_site = self.tile_site(seat);
         let mut i = 0;
         while let Some(&c) = self.tasks.class_order.get(i) {
@@ -359,7 +338,7 @@ impl Affinity {
                     Kin::None | Kin::Not => continue,
                 }
             }
-            let (class, room) = (&self.tasks.classes[c as usize], self.executor_at(seat).room);
+            let (class, room) = (&self.tasks.classes[c as usize], self.executors.at(seat).room);
             if !room.can_move(class.size, class.lasts) {
                 continue;
             }
@@ -387,7 +366,8 @@ impl Affinity {
                 (near, cold) => near.or(cold),
             };
             let has_near = self
-                .executor_at(seat)
+                .executors
+                .at(seat)
                 .near
                 .get(c as usize)
                 .is_some_and(|n| n.as_ref().is_some_and(|n| n.len() > 0));
@@ -412,7 +392,7 @@ impl Affinity {
     /// same time would only delay them.
     #[allow(clippy::disallowed_methods, reason = "a sum of integers is the same in any order")]
     fn is_served(&self, catalog: &Catalog, seat: Seat) -> bool {
-        let seated = self.executor_at(seat);
+        let seated = self.executors.at(seat);
         if !(1..=COMING_MAX).contains(&seated.coming.len()) {
             return false;
         }
@@ -422,7 +402,7 @@ impl Affinity {
             .iter()
             .map(|(object, coming)| {
                 let n_nodes =
-                    catalog.n_holders(*object) + self.arriving.get(object).map_or(0, |a| a.n as usize);
+                    catalog.n_holders(*object) + self.home.arriving.get(object).map_or(0, |a| a.n as usize);
                 let n_tasks = self.tasks.n_tasks_reading_only(*object);
                 (n_tasks * TASK_PARTS) / n_nodes.max(1) as u64 + coming.tasks.len() as u64 * TASK_PARTS
             })
@@ -432,7 +412,7 @@ impl Affinity {
 
     /// The use of fetching `object` for `seat`, found by looking at the object's readers.
     pub(super) fn recount(&self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId) -> Worth {
-        let seated = self.executor_at(seat);
+        let seated = self.executors.at(seat);
         let mut worth = Worth::default();
         for reader in self.tasks.readers_around(object, 0).take(self.config.readers_max) {
             if reader.class != class
@@ -456,8 +436,7 @@ impl Affinity {
     /// Computes anew whether an executor wants copies. A copy uses disks and links at both ends, so only an
     /// executor with idle slots or few hits left wants one.
     fn settle_wants(&mut self, catalog: &Catalog, seat: Seat) {
-        let (tasks, seated) =
-            (&self.tasks, self.seated[seat.0 as usize].as_mut().expect("an executor has this seat"));
+        let (tasks, seated) = (&self.tasks, self.executors.at_mut(seat));
         seated.wants_copies = seated.room.slots_idle > seated.moving.cpus;
         let enough = self.config.hits_enough.saturating_mul(seated.room.slots_total as usize);
         let mut n_hits = 0;
@@ -484,7 +463,7 @@ impl Affinity {
         object: ObjectId,
         bundle: u32,
     ) -> bool {
-        if !self.executor_at(seat).wants_copies {
+        if !self.executors.at(seat).wants_copies {
             return false;
         }
         if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
@@ -495,7 +474,7 @@ impl Affinity {
         let after_ns = self.steal_after_ns(catalog, seat, object);
         let rest_ns = after_ns - f64::from(waited_ms) * 1e6;
         if rest_ns >= 0.0 && self.is_whole_anywhere(catalog, bundle) {
-            self.note_due(now, rest_ns);
+            self.asking.note_due(now, rest_ns);
             return false;
         }
         true
@@ -513,7 +492,7 @@ impl Affinity {
         }
         let mut is_whole = false;
         self.visit_holders(catalog, rarest, 0, |seat| {
-            is_whole = inputs.iter().all(|e| self.executor_at(seat).has(catalog, seat, e.object));
+            is_whole = inputs.iter().all(|e| self.executors.at(seat).has(catalog, seat, e.object));
             if is_whole { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         is_whole
@@ -527,9 +506,9 @@ impl Affinity {
         let by_site_ns = self.copy_by_site_ns(catalog, seat, object);
         let copy_ns = by_site_ns.unwrap_or_else(|| self.copy_use_ns(catalog, object));
         let n_tasks = self.tasks.n_tasks_reading(object);
-        let awaits_ns = match self.run_ns {
+        let awaits_ns = match self.times.run_ns {
             Some(run_ns) => {
-                let slots = self.n_slots_total as f64 / self.is_seated.len().max(1) as f64;
+                let slots = self.executors.n_slots_total as f64 / self.executors.seats.len().max(1) as f64;
                 let rounds = n_tasks as f64 / (catalog.n_holders(object) as f64 * slots).max(1.0);
                 if rounds * run_ns as f64 >= copy_ns {
                     return false;
@@ -551,15 +530,9 @@ impl Affinity {
         }
         let rest_ns = awaits_ns - now.since_ns(*since) as f64;
         if rest_ns >= 0.0 {
-            self.note_due(now, rest_ns);
+            self.asking.note_due(now, rest_ns);
         }
         rest_ns >= 0.0
-    }
-
-    /// Records that an answer changes with time alone, `after_ns` from now.
-    pub(super) fn note_due(&mut self, now: Timestamp, after_ns: f64) {
-        let at = now.plus_ns(after_ns.clamp(0.0, 1e18) as u64 + 1_000_000);
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
     /// Lazy greedy: the known number of an entry is an upper bound, so the first entry that keeps its place
@@ -571,7 +544,7 @@ impl Affinity {
         seat: Seat,
         class: u32,
     ) -> Option<(u16, Choice)> {
-        let mut at = self.executor_at(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
+        let mut at = self.executors.at(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
         let mut best: Option<(u16, Choice)> = None;
         let slow_site = self.slow_site(seat);
         let (mut n_tried, mut n_passed) = (0, 0);
@@ -584,17 +557,17 @@ impl Affinity {
             // Behind slow links, `site` says what crosses them.
             if slow_site.is_some_and(|site| !self.is_in_site(site, object)) && n_passed < PASSED_MAX {
                 n_passed += 1;
-                let near = self.executor_at(seat).near[class as usize].as_ref().expect("it has an entry");
+                let near = self.executors.at(seat).near[class as usize].as_ref().expect("it has an entry");
                 at = near.after(&entry);
                 continue;
             }
             n_tried += 1;
-            let near = self.executor_at(seat).near[class as usize].as_ref().expect("it has an entry");
+            let near = self.executors.at(seat).near[class as usize].as_ref().expect("it has an entry");
             at = near.after(&entry);
-            let is_here = self.executor_at(seat).has(catalog, seat, object);
+            let is_here = self.executors.at(seat).has(catalog, seat, object);
             let is_warm = self.heat(catalog, object) == Heat::Warm;
             // This check comes before the readers are counted, which costs more than anything else here.
-            if is_warm && !is_here && !self.executor_at(seat).wants_copies {
+            if is_warm && !is_here && !self.executors.at(seat).wants_copies {
                 continue;
             }
             if !is_here && self.route(catalog, now, seat, object).is_none() {
@@ -603,7 +576,8 @@ impl Affinity {
             let worth = if is_here { Worth::default() } else { self.recount(catalog, seat, class, object) };
             let size_bytes = self.size_of(catalog, object);
             if worth.n_tasks != entry.n_tasks {
-                let rank = self.executor_at_mut(seat).near[class as usize].as_mut().expect("it has an entry");
+                let rank =
+                    self.executors.at_mut(seat).near[class as usize].as_mut().expect("it has an entry");
                 rank.set(object, worth.n_tasks, size_bytes, Heat::Cold);
                 // The neighbours of the entry have changed, and the list may be gone.
                 at = at.and_then(|next| rank.get(next.object).copied());
@@ -702,7 +676,7 @@ impl Affinity {
 
     /// Whether `seat` lacks any input of `bundle`. If not, the bundle is a hit, or about to become one.
     pub(super) fn lacks_any(&self, catalog: &Catalog, seat: Seat, bundle: u32) -> bool {
-        let seated = self.executor_at(seat);
+        let seated = self.executors.at(seat);
         self.tasks.inputs(bundle).iter().any(|e| !seated.has(catalog, seat, e.object))
     }
 
@@ -743,7 +717,7 @@ impl Affinity {
     fn may_copy(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, bundle: u32) -> bool {
         for i in 0..self.tasks.inputs(bundle).len() {
             let object = self.tasks.inputs(bundle)[i].object;
-            let lacks = !self.executor_at(seat).has(catalog, seat, object)
+            let lacks = !self.executors.at(seat).has(catalog, seat, object)
                 && self.heat(catalog, object) == Heat::Warm;
             if lacks && !self.has_waited(catalog, now, seat, object, bundle) {
                 return false;
@@ -766,7 +740,7 @@ impl Affinity {
         for _ in 0..self.config.tries {
             let entry = at?;
             at = self.tasks.classes[class as usize].single.after(&entry);
-            let seated = self.executor_at(seat);
+            let seated = self.executors.at(seat);
             // A short cut: `take_waiting` would find the same with more effort.
             if heat == Heat::Warm
                 && !seated.wants_copies
@@ -807,7 +781,7 @@ impl Affinity {
         seat: Seat,
         bundle: u32,
     ) -> Option<Choice> {
-        let seated = self.executor_at(seat);
+        let seated = self.executors.at(seat);
         let (_, entered_ms) = self.tasks.head(bundle);
         let (mut lacks, mut held) = (false, None);
         for input in self.tasks.inputs(bundle) {
@@ -826,7 +800,7 @@ impl Affinity {
             // Most executors that find nothing stop here.
             if self.tasks.bundle(bundle).n_inputs == 1 && self.is_soon_done(catalog, now, seat, object)
                 || !self.has_waited(catalog, now, seat, object, bundle)
-                || self.is_busy(catalog, object) && !self.home_is_quicker(catalog, now, seat, object)
+                || self.uploads.is_busy(catalog, object) && !self.home_is_quicker(catalog, now, seat, object)
             {
                 return None;
             }
@@ -857,7 +831,7 @@ impl Affinity {
         if self.n_executors() == 0 {
             return Unplaced::NoExecutor;
         }
-        if self.by_idle.is_empty() && self.by_ahead.is_empty() && self.by_spare.is_empty() {
+        if self.executors.are_full() {
             return Unplaced::NoneFree;
         }
         self.why_not_task(key, class)
@@ -873,10 +847,10 @@ impl Affinity {
                 && m.room.lacks & needs.bit() == 0
                 && m.room.left.is_enough_for(class.lasts)
         };
-        if !self.seated.iter().flatten().any(fits) {
+        if !self.executors.iter().any(fits) {
             return Unplaced::NothingFits { task, cpus, memory_bytes };
         }
-        match self.next_among(&self.to_ask).or_else(|| self.next_among(&self.not_asked)) {
+        match self.asking.next(&self.executors) {
             Some(_) => Unplaced::NotAsked { task },
             None => Unplaced::WaitingForCopy { task },
         }
@@ -885,26 +859,35 @@ impl Affinity {
     pub(super) fn check(&self, catalog: &Catalog) {
         self.tasks.sanity_check(|object| self.heat(catalog, object));
         self.check_stocks(catalog);
-        let here = || self.seated.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)));
-        assert_eq!(here().count(), self.seat_of.len());
-        assert_eq!(self.n_slots_total, here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>());
-        assert_eq!(self.n_slots_idle, here().map(|(_, m)| u64::from(m.room.slots_idle)).sum::<u64>());
+        let here = || {
+            self.executors.by_seat.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)))
+        };
+        assert_eq!(here().count(), self.executors.seat_of.len());
+        assert_eq!(
+            self.executors.n_slots_total,
+            here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>()
+        );
+        assert_eq!(
+            self.executors.n_slots_idle,
+            here().map(|(_, m)| u64::from(m.room.slots_idle)).sum::<u64>()
+        );
         let n_open = |m: &SeatedExecutor| m.room.slots_idle.saturating_sub(m.moving.cpus);
         assert!(here().all(|(_, m)| m.n_open == n_open(m)));
-        assert_eq!(self.n_slots_open, here().map(|(_, m)| u64::from(m.n_open)).sum::<u64>());
-        assert_eq!(self.n_readers as usize, here().filter(|(_, m)| !m.home_reads.is_empty()).count());
+        assert_eq!(self.executors.n_slots_open, here().map(|(_, m)| u64::from(m.n_open)).sum::<u64>());
+        assert_eq!(self.home.n_readers as usize, here().filter(|(_, m)| !m.home_reads.is_empty()).count());
         let mut uploads: BTreeMap<ExecutorId, BTreeMap<TaskId, u32>> = BTreeMap::new();
         let mut arriving: BTreeMap<ObjectId, u32> = BTreeMap::new();
         let mut n_waits = 0;
         for (seat, seated) in here() {
-            assert!(self.is_seated.contains(seat) && self.seat_of[&seated.id] == seat);
+            assert!(self.executors.seats.contains(seat) && self.executors.seat_of[&seated.id] == seat);
             let mut moving: BTreeMap<TaskId, u32> = BTreeMap::new();
             for (object, coming) in &seated.coming {
                 assert!(!holds(catalog, seat, *object), "{object:?} is here and on its way");
                 assert!(!coming.tasks.is_empty());
                 match coming.source {
                     Source::Peer(from) => {
-                        let stays = self.seat_of.get(&from).map(|seat| self.executor_at(*seat).session);
+                        let stays =
+                            self.executors.seat_of.get(&from).map(|seat| self.executors.at(*seat).session);
                         if stays == Some(coming.session) {
                             *uploads.entry(from).or_default().entry(coming.begun_for).or_default() +=
                                 coming.weight;
@@ -920,7 +903,7 @@ impl Affinity {
                 }
             }
             let moves = |reads: &[Direct]| reads[0].seat == seat && reads.iter().any(|read| !read.is_hit);
-            for (task, reads) in &self.direct {
+            for (task, reads) in &self.home.direct {
                 if moves(reads) {
                     moving.insert(*task, self.attempts[task].size.cpus);
                 }
@@ -932,20 +915,20 @@ impl Affinity {
             }
         }
         assert_eq!(n_waits, self.attempts.values().map(|a| a.waits.len()).sum::<usize>());
-        let n_direct = self.direct.values().map(Vec::len).sum::<usize>() as u32;
-        assert_eq!(n_direct, self.n_direct);
-        assert_eq!(self.n_home_reads, arriving.values().sum::<u32>() + n_direct);
-        assert_eq!(self.arriving.len(), arriving.len());
+        let n_direct = self.home.direct.values().map(Vec::len).sum::<usize>() as u32;
+        assert_eq!(n_direct, self.home.n_direct);
+        assert_eq!(self.home.n, arriving.values().sum::<u32>() + n_direct);
+        assert_eq!(self.home.arriving.len(), arriving.len());
         for (object, n) in &arriving {
-            assert_eq!(self.arriving[object].n, *n);
+            assert_eq!(self.home.arriving[object].n, *n);
         }
         for (seat, seated) in here() {
             let served = uploads.remove(&seated.id).unwrap_or_default();
-            assert_eq!(self.uploads[seat.0 as usize], served.values().sum::<u32>());
+            assert_eq!(self.uploads.of(seat), served.values().sum::<u32>());
             // The last attempt was accepted while the load was below full, whatever its own part.
             let last = served.values().max().copied().unwrap_or(0);
             assert!(
-                served.values().sum::<u32>() < self.uploads_full() + last.max(1),
+                served.values().sum::<u32>() < self.uploads.full + last.max(1),
                 "{:?} serves {served:?}",
                 seated.id
             );

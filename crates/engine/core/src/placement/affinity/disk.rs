@@ -42,7 +42,7 @@ pub(super) struct DiskRead {
 impl Affinity {
     /// What the disk of `seat` gives. Where programs are slow, the disk is taken to be as slow.
     pub(super) fn disk_rate(&self, seat: Seat) -> f64 {
-        self.config.disk_bytes_per_s as f64 / self.executor_at(seat).pace.slowness()
+        self.config.disk_bytes_per_s as f64 / self.executors.at(seat).pace.slowness()
     }
 
     /// The program of `task` is going to read `bytes` from the cache of `seat`.
@@ -51,7 +51,7 @@ impl Affinity {
             return;
         }
         let rate = self.disk_rate(seat);
-        let seated = self.executor_at_mut(seat);
+        let seated = self.executors.at_mut(seat);
         seated.disk.give(now, rate, bytes);
         let session = seated.session;
         self.disk_reads.insert(task, DiskRead { seat, session, bytes });
@@ -60,7 +60,7 @@ impl Affinity {
     /// The attempt of `task` has ended.
     pub(super) fn end_disk(&mut self, task: TaskId) {
         let Some(DiskRead { seat, session, bytes }) = self.disk_reads.remove(&task) else { return };
-        if let Some(seated) = self.seated[seat.0 as usize].as_mut()
+        if let Some(seated) = self.executors.by_seat[seat.0 as usize].as_mut()
             && seated.session == session
         {
             seated.disk.given_bytes -= bytes;
@@ -70,6 +70,6 @@ impl Affinity {
     /// The time until one more program on `seat` has read `bytes` from the disk there.
     pub(super) fn disk_wait_ns(&self, now: Timestamp, seat: Seat, bytes: u64) -> f64 {
         let rate = self.disk_rate(seat);
-        (self.executor_at(seat).disk.rest_at(now, rate) + bytes as f64) * 1e9 / rate
+        (self.executors.at(seat).disk.rest_at(now, rate) + bytes as f64) * 1e9 / rate
     }
 }

@@ -5,7 +5,8 @@
 //! because an object has too many readers or holders ([`Config::readers_max`], [`Config::holders_max`]).
 
 use super::rank::Heat;
-use super::{Affinity, FEW_TASKS, FoundReader, Full, RANK_UPDATES_MAX, RankUpdate, Walk, holds};
+use super::seated::{Full, RankUpdate};
+use super::{Affinity, FEW_TASKS, FoundReader, Walk, holds};
 use crate::catalog::{Catalog, HoldersView};
 use crate::executor_set::Seat;
 use crate::placement::ReadyTask;
@@ -45,7 +46,7 @@ impl Affinity {
                 let n = list.len();
                 for i in 0..n.min(n_max) {
                     let seat = list[(start + i) % n];
-                    if self.is_seated.contains(seat) && visit(seat).is_break() {
+                    if self.executors.seats.contains(seat) && visit(seat).is_break() {
                         return;
                     }
                 }
@@ -55,7 +56,7 @@ impl Affinity {
                 let mut n_visited = 0;
                 for i in 0..n {
                     let at = (start + i) % n;
-                    let seated = self.is_seated.words().get(at).copied().unwrap_or(0);
+                    let seated = self.executors.seats.words().get(at).copied().unwrap_or(0);
                     let mut rest = words[at] & seated;
                     while rest != 0 {
                         let seat = Seat(at as u32 * 64 + rest.trailing_zeros());
@@ -93,11 +94,11 @@ impl Affinity {
         let (bundle, is_head) = tasks.enter(task, &inputs, entered_ms, |o| facts.of(o));
         if inputs.is_empty() {
             if is_head {
-                self.has_hits.clone_from(&self.is_seated);
+                self.asking.has_hits.clone_from(&self.executors.seats);
             }
             return;
         }
-        self.changed = true;
+        self.asking.changed = true;
         let by_holders = |o: &ObjectId| catalog.n_holders(*o);
         let mut seats = std::mem::take(&mut self.seats);
         let least = *inputs.iter().min_by_key(|o| by_holders(o)).expect("there is one");
@@ -115,7 +116,7 @@ impl Affinity {
         self.site_sees(catalog, bundle, is_head);
         self.seats = seats;
         if self.tasks.len() <= FEW_TASKS {
-            self.ask_all_again();
+            self.asking.all_again(&self.executors.seats);
         }
     }
 
@@ -150,7 +151,7 @@ impl Affinity {
                 if i == 1 && holds(catalog, seat, rarest[0]) {
                     continue; // counted as a holder of the rarest input
                 }
-                let seated = self.executor_at(seat);
+                let seated = self.executors.at(seat);
                 let mut lacks = inputs.iter().filter(|o| !seated.has(catalog, seat, **o));
                 if let (Some(&object), None) = (lacks.next(), lacks.next()) {
                     let class = self.tasks.bundle(bundle).class;
@@ -162,18 +163,15 @@ impl Affinity {
 
     pub(super) fn add_near(&mut self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId, by: u32) {
         let size_bytes = self.size_of(catalog, object);
-        let seated = self.executor_at_mut(seat);
-        seated.rank_updates.push(RankUpdate { object, class, n_tasks: by, size_bytes });
-        if seated.rank_updates.len() >= RANK_UPDATES_MAX {
-            seated.apply_rank_updates();
-        }
-        self.to_ask.insert(seat);
+        let seated = self.executors.at_mut(seat);
+        seated.note_near(RankUpdate { object, class, n_tasks: by, size_bytes });
+        self.asking.to_ask.insert(seat);
     }
 
     pub(super) fn push_full(&mut self, seat: Seat, bundle: u32) {
         let class = self.tasks.bundle(bundle).class as usize;
         let head = self.tasks.head(bundle).0;
-        let full = &mut self.seated[seat.0 as usize].as_mut().expect("an executor has this seat").full;
+        let full = &mut self.executors.at_mut(seat).full;
         if full.len() <= class {
             full.resize_with(class + 1, Full::default);
         }
@@ -186,7 +184,7 @@ impl Affinity {
             });
             full.limit = 2 * full.heap.len();
         }
-        self.has_hits.insert(seat);
+        self.asking.has_hits.insert(seat);
     }
 
     /// Walks through the readers of `object`, which has appeared on `seat` or is on its way there. `start`
@@ -213,7 +211,7 @@ impl Affinity {
                 found.extend(self.tasks.class_order.iter().filter_map(single).map(FoundReader::Full));
             }
         } else {
-            let seated = self.executor_at(seat);
+            let seated = self.executors.at(seat);
             let none_coming = seated.coming.is_empty();
             for reader in self.tasks.readers_around(object, start) {
                 if let Some((other, n_tasks)) = reader.sole_other()

@@ -11,8 +11,9 @@
 //!
 //! Not here: the choice of an input's source (`transfers`).
 
-use super::{SMOOTHED_OVER, smooth};
+use super::learnt::SMOOTHED_OVER;
 use crate::executor_set::Seat;
+use crate::means::smooth;
 use eyas_terms::Timestamp;
 use std::collections::BTreeSet;
 

@@ -179,7 +179,7 @@ impl Affinity {
         let n = inputs.len().min(RECENT_MAX);
         let some = (0..n).map(|k| inputs[k * inputs.len() / n].object).collect();
         let priority = self.tasks.classes[self.tasks.bundle(bundle).class as usize].priority;
-        let seated = self.executor_at_mut(seat);
+        let seated = self.executors.at_mut(seat);
         seated.recent = some;
         let before = seated.recent_priority.filter(|(last, _)| *last == priority);
         seated.recent_priority = Some((priority, before.map_or(1, |(_, n)| n.saturating_add(1))));
@@ -187,14 +187,14 @@ impl Affinity {
 
     /// The task of `class` that should go to `seat` because of what is there; see the module.
     pub(super) fn kin(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, class: u32) -> Kin {
-        if self.spared.is_empty() || self.executor_at(seat).recent.is_empty() {
+        if self.spared.is_empty() || self.executors.at(seat).recent.is_empty() {
             return Kin::None;
         }
         let first = self.tasks.classes[class as usize].order.first_key_value();
         if first.is_none_or(|(_, node)| !self.is_spared(self.tasks.bundle_of_node(*node))) {
             return Kin::None;
         }
-        let seated = self.executor_at(seat);
+        let seated = self.executors.at(seat);
         let is_idle = seated.room.slots_idle > seated.moving.cpus;
         let mut foreign = vec![];
         for (here_bytes, bundle) in self.candidates(catalog, seat, class, |_| true) {
@@ -246,8 +246,8 @@ impl Affinity {
         site: u32,
         classes: &[u32],
     ) -> Kin {
-        let room = self.executor_at(seat).room;
-        let is_idle = room.slots_idle > self.executor_at(seat).moving.cpus;
+        let room = self.executors.at(seat).room;
+        let is_idle = room.slots_idle > self.executors.at(seat).moving.cpus;
         let is_slow = self.is_behind_slow_links(site);
         let sites: Vec<(u32, u32)> =
             self.near.in_order().into_iter().map(|site| (site, self.stock(site).n_slots)).collect();
@@ -410,7 +410,7 @@ impl Affinity {
             // A site that waits for its links takes nothing over them that another site may have. If nobody does anything, it does.
             if is_slow
                 && self.lacks_of_site(site, bundle).0 > 0
-                && (self.n_slots_idle < self.n_slots_total || !self.attempts.is_empty())
+                && (self.executors.n_slots_idle < self.executors.n_slots_total || !self.attempts.is_empty())
             {
                 continue;
             }
@@ -441,7 +441,7 @@ impl Affinity {
         let order = &self.tasks.classes[class as usize].order;
         let n = order.range(part.0..part.1).take(slots_total as usize + 1).count() as u64;
         let of_site = |i: usize| self.near.site(Seat(i as u32)) == Some(site);
-        let seated = self.seated.iter().enumerate().filter(|(i, _)| of_site(*i));
+        let seated = self.executors.by_seat.iter().enumerate().filter(|(i, _)| of_site(*i));
         n > slots_total
             || n > seated.filter_map(|(_, seated)| Some(slots_left(seated.as_ref()?, priority))).sum()
     }
@@ -452,8 +452,8 @@ impl Affinity {
             self.tasks.classes[class as usize].priority,
             self.tasks.classes[class as usize].order.len() as u64,
         );
-        n > self.n_slots_total
-            || n > self.seated.iter().flatten().map(|seated| slots_left(seated, priority)).sum()
+        n > self.executors.n_slots_total
+            || n > self.executors.iter().map(|seated| slots_left(seated, priority)).sum()
     }
 
     fn choice(&self, bundle: u32) -> Choice {
@@ -469,7 +469,7 @@ impl Affinity {
         class: u32,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Vec<(u64, u32)> {
-        let seated = self.executor_at(seat);
+        let seated = self.executors.at(seat);
         let mut n_common: BTreeMap<u32, u32> = BTreeMap::new();
         for object in &seated.recent {
             for reader in self.tasks.readers_around(*object, 0).take(READERS_MAX) {

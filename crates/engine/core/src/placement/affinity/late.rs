@@ -11,8 +11,9 @@
 //! were named after it.
 
 use super::rank::Heat;
-use super::transfers::UPLOAD_PARTS;
-use super::{Affinity, Attempt, Coming, spread};
+use super::seated::Coming;
+use super::uploads::UPLOAD_PARTS;
+use super::{Affinity, Attempt, spread};
 use crate::catalog::Catalog;
 use crate::event::Source;
 use crate::executor_set::Seat;
@@ -71,7 +72,7 @@ impl Affinity {
             self.late.named_before.clear();
             return vec![];
         }
-        if now.since_ns(self.late.looked_at) < LOOK_EVERY_NS.max(self.ask_all_every_ns()) {
+        if now.since_ns(self.late.looked_at) < LOOK_EVERY_NS.max(self.asking.every_ns(&self.executors)) {
             return vec![];
         }
         self.late.looked_at = now;
@@ -89,8 +90,8 @@ impl Affinity {
     fn would_begin_sooner(&self, catalog: &Catalog, now: Timestamp, task: TaskId, used: &mut Used) -> bool {
         let attempt = &self.attempts[&task];
         // The executor may have left, or left and come back.
-        let Some(&seat) = self.seat_of.get(&attempt.executor) else { return false };
-        let coming = |object: &ObjectId| self.executor_at(seat).coming.get(object);
+        let Some(&seat) = self.executors.seat_of.get(&attempt.executor) else { return false };
+        let coming = |object: &ObjectId| self.executors.at(seat).coming.get(object);
         let rests = attempt.waits.iter().filter_map(|o| {
             let rest_ns = self.transfer_rest_ns(catalog, now, *o, coming(o)?)?;
             Some((rest_ns, *o))
@@ -113,7 +114,7 @@ impl Affinity {
         };
         let copy_ns = COPIES_WAITED * self.copy_use_ns(catalog, slowest);
         attempt.waits.iter().all(is_replaceable)
-            && self.copy_ns_per_mib.is_some()
+            && self.times.copy_ns_per_mib.is_some()
             && copy_ns < rest_ns
             && self.takes_copy(catalog, seat, slowest, used)
     }
@@ -127,7 +128,7 @@ impl Affinity {
         slowest: ObjectId,
         rest_ns: f64,
     ) -> bool {
-        let seated = self.executor_at(seat);
+        let seated = self.executors.at(seat);
         let from_home = |o: &ObjectId| seated.coming.get(o).is_some_and(|c| c.source == Source::Home);
         if self.near.has_sites()
             || !self.has_read_past_cache()
@@ -139,7 +140,7 @@ impl Affinity {
         }
         let bytes = attempt.waits.iter().map(|o| self.size_of(catalog, *o)).sum::<u64>() as f64;
         let n_node = seated.home_reads.len() as u32;
-        self.home_rate(self.all_reads(), n_node, true).is_some_and(|rate| {
+        self.home_rate(self.home.all(), n_node, true).is_some_and(|rate| {
             bytes * 1e9 / rate.max(1.0) + LATE_NS < rest_ns + bytes * 1e9 / self.disk_rate(seat)
         })
     }
@@ -156,11 +157,11 @@ impl Affinity {
         let size_bytes = self.size_of(catalog, object);
         let rest_ns = match (coming.source, coming.mark.moved_bytes) {
             (Source::Peer(_), _) => {
-                let copy_ns = self.copy_ns_per_mib.map_or(0.0, |_| self.copy_use_ns(catalog, object));
+                let copy_ns = self.times.copy_ns_per_mib.map_or(0.0, |_| self.copy_use_ns(catalog, object));
                 return Some(if passed_ns < copy_ns { copy_ns - passed_ns } else { passed_ns });
             }
             (Source::Home, 0) => {
-                size_bytes as f64 * 1e9 / self.home_rate(self.all_reads(), 1, false)?.max(1.0) - passed_ns
+                size_bytes as f64 * 1e9 / self.home_rate(self.home.all(), 1, false)?.max(1.0) - passed_ns
             }
             (Source::Home, moved_bytes) => {
                 let took_ns = coming.mark.at.since_ns(coming.begun_at) as f64;
@@ -177,7 +178,7 @@ impl Affinity {
         let cpus = attempt.size.cpus.max(1);
         let mut found = None;
         self.visit_holders(catalog, *rarest, spread(seat, *rarest), |holder| {
-            let seated = self.executor_at(holder);
+            let seated = self.executors.at(holder);
             let is_open = holder != seat
                 && seated.n_open >= cpus + used.cpus.get(&holder).copied().unwrap_or(0)
                 && seated.room.fits(super::super::Stage::Idle, attempt.size, attempt.lasts)
@@ -196,7 +197,7 @@ impl Affinity {
         }
         let mut n_free = 0;
         self.visit_holders(catalog, object, spread(seat, object), |holder| {
-            let free = self.uploads_full().saturating_sub(self.uploads[holder.0 as usize]);
+            let free = self.uploads.full.saturating_sub(self.uploads.of(holder));
             n_free += if holder == seat { 0 } else { free.div_ceil(UPLOAD_PARTS) as usize };
             if n_free > takers.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

@@ -55,6 +55,11 @@
 //! | `rank` | objects ranked by tasks per byte |
 //! | `home` | the rate that home gives to a number of readers, learnt from the progress of reads |
 //! | `transfers` | the objects on their way, their progress, and the sources that an input could come from |
+//! | `reads` | the reads from home that are under way |
+//! | `seated` | the executors, and the room that they have |
+//! | `uploads` | what the executors serve to each other |
+//! | `asking` | which executors are asked, and when all are asked again |
+//! | `learnt` | times and sizes seen so far |
 //! | `choose` | the rules |
 //! | `disk` | what waits at each node's disk |
 //! | `pace` | which executors leave the last tasks to faster ones |
@@ -82,24 +87,26 @@ use super::window::move_between;
 use super::{Lasts, NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, TaskSize, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source};
-use crate::executor_set::{Seat, SeatSet};
-use crate::means::smooth;
+use crate::executor_set::Seat;
 use crate::network::{NetworkUse, Sites};
-use disk::{DiskLoad, DiskRead};
+use asking::Asking;
+use disk::DiskRead;
 use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
-use home::{HomeLoad, Landed, Mark};
 use kin::Spared;
 use late::Late;
+use learnt::{Sizes, Times};
 use near::Near;
-use pace::{Compared, Pace};
-use rank::{Heat, Rank};
+use pace::Compared;
+use rank::Heat;
+use reads::HomeReads;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use seated::{Executors, SeatedExecutor};
 use std::fmt;
 use std::sync::Arc;
 use tasks::Tasks;
+use uploads::Uploads;
 
+mod asking;
 mod choose;
 mod config;
 mod disk;
@@ -107,14 +114,18 @@ mod hints;
 mod home;
 mod kin;
 mod late;
+mod learnt;
 mod near;
 mod pace;
 mod rank;
+mod reads;
+mod seated;
 mod site;
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod transfers;
+mod uploads;
 
 pub use config::Config;
 
@@ -124,21 +135,10 @@ struct Choice {
     reason: Reason,
 }
 
-/// Means move towards a new value by a sixteenth.
-const SMOOTHED_OVER: u64 = 16;
-
 pub const NAME: &str = "affinity";
 
-/// How often all executors that found no work are asked again, since a task that has waited long enough may
-/// be copied for: this long per executor, within bounds.
-const ASK_ALL_NS_EACH: u64 = 100_000;
-const ASK_ALL_NS_MIN: u64 = 5_000_000;
-const ASK_ALL_NS_MAX: u64 = 100_000_000;
 /// With more executors than this, one new source is no reason to ask all of them again at once.
 const ASK_ALL_EXECUTORS_MAX: usize = 128;
-/// An object with at least this many busy holders is remembered as busy until all executors are asked
-/// again.
-const BUSY_HOLDERS_MIN: usize = 16;
 /// With at most this many queued tasks, every task that enters is a reason to ask all executors again.
 const FEW_TASKS: usize = 4096;
 
@@ -146,40 +146,12 @@ const FEW_TASKS: usize = 4096;
 pub struct Affinity {
     config: Config,
     tasks: Tasks,
-    /// Indexed by seat, like `uploads`.
-    seated: Vec<Option<SeatedExecutor>>,
-    is_seated: SeatSet,
-    seat_of: FxHashMap<ExecutorId, Seat>,
-    n_joined: u32,
-    by_idle: BTreeMap<u32, SeatSet>,
-    by_ahead: BTreeMap<u32, SeatSet>,
-    /// Executors that may be given a task with inputs to move, by the number of attempts that they have
-    /// room for.
-    by_spare: BTreeMap<u32, SeatSet>,
-    /// By seat: the attempts that the executor copies inputs for, each counted by the part of its copies
-    /// that come from this executor. The list stands beside the executors, not in them, because one choice
-    /// reads the entries of many executors.
-    uploads: Vec<u32>,
-    n_slots_total: u64,
-    n_slots_idle: u64,
-    /// Idle slots that will not be taken by an attempt with moving inputs.
-    n_slots_open: u64,
-    /// `has_hits`: executors that may have a hit. `to_ask`: executors that may find a task with inputs to
-    /// move and have not been asked since something changed for them.
-    has_hits: SeatSet,
-    to_ask: SeatSet,
-    /// Something has changed since all executors were last asked again, so some of their answers may differ
-    /// now.
-    changed: bool,
-    /// The earliest time at which an answer given since then changes without any event.
-    due: Option<Timestamp>,
-    /// Executors that have not been asked in this round. The next round begins when all executors with room
-    /// have been asked and something has changed since.
-    not_asked: SeatSet,
-    /// The time when all executors were last asked again because the interval was over.
-    all_asked_at: Timestamp,
-    /// The seat at which the search for an executor that moves data goes on, so that caches fill evenly.
-    turn: u32,
+    executors: Executors,
+    uploads: Uploads,
+    asking: Asking,
+    home: HomeReads,
+    times: Times,
+    sizes: Sizes,
     /// Places in the queue tried as seeds so far.
     n_seeds: u32,
     /// Attempts with inputs on their way.
@@ -187,136 +159,22 @@ pub struct Affinity {
     late: Late,
     disk_reads: FxHashMap<TaskId, DiskRead>,
     paces: Compared,
-    /// Objects that some executor is reading from home into its cache, so that others may wait for them.
-    arriving: FxHashMap<ObjectId, Arriving>,
-    n_home_reads: u32,
-    /// Executors that read from home.
-    n_readers: u32,
-    /// Reads past the caches that are under way, by the task that reads.
-    direct: FxHashMap<TaskId, Vec<Direct>>,
-    n_direct: u32,
     /// Objects that this policy had read past a cache. That such an object was not cached does not mean
     /// that it cannot be.
     streamed: FxHashSet<ObjectId>,
     spared: Spared,
     near: Near,
-    /// The rate of home for reads into a cache (through the disk), and for reads past it.
-    home_load: HomeLoad,
-    direct_load: HomeLoad,
     all_in_sight: bool,
-    /// Reads from home that have ended since the last decision. They are evaluated at the next decision,
-    /// which knows the time.
-    landed: Vec<Landed>,
-    /// Objects with many holders, all of which serve as many attempts as they may.
-    busy: FxHashSet<ObjectId>,
-    /// Objects with fewer holders, all of which served as many attempts as they may when `freed` had this
-    /// length.
-    none_free: FxHashMap<ObjectId, u32>,
-    freed: Vec<Seat>,
-    /// Smoothed time per MiB, counted from the moment at which the executor received the attempt.
-    home_ns_per_mib: Option<u64>,
-    copy_ns_per_mib: Option<u64>,
-    /// Smoothed run time of programs.
-    run_ns: Option<u64>,
-    /// The time when the first copy of all set out.
-    first_copy_at: Option<Timestamp>,
     /// For objects whose holders may run all readers soon: the time since which the number of queued
     /// readers has been the same, and this number.
     unchanged_readers: FxHashMap<ObjectId, (Timestamp, u64)>,
     /// Objects that are never cached because they are read in place or too large. Placement ignores them.
     never_cached: FxHashSet<ObjectId>,
-    /// The size assumed for an object of unknown size: the mean of the sizes seen.
-    size_bytes_assumed: u64,
-    n_sizes: u64,
-    sum_sizes: u128,
     /// The routes of the inputs of the task in the last decision.
     plan: Plan,
     /// Buffers that are kept so that their memory is used again.
     scratch: Vec<FoundReader>,
     seats: Vec<Seat>,
-}
-
-struct SeatedExecutor {
-    id: ExecutorId,
-    /// A number that differs each time an executor joins.
-    session: u32,
-    room: Room,
-    spare: u32,
-    /// By class: bundles whose inputs are all on the executor, with the task that was the oldest when the
-    /// bundle was pushed.
-    full: Vec<Full>,
-    /// By class: objects that would complete the inputs of some tasks here, with an upper bound of the
-    /// number of these tasks.
-    near: Vec<Option<Box<Rank>>>,
-    /// Changes of `near` that have not been applied yet; they are applied before `near` is read. One new
-    /// task changes the ranks of many executors, which lie all over the memory, so changes are collected.
-    rank_updates: Vec<RankUpdate>,
-    /// Objects on their way to this executor.
-    coming: FxHashMap<ObjectId, Coming>,
-    moving: Moving,
-    /// This executor's part of [`Affinity::n_slots_open`].
-    n_open: u32,
-    /// The objects that this executor reads from home, one entry for each read.
-    home_reads: Vec<ObjectId>,
-    /// Some inputs of the last task with spared inputs that this executor was given.
-    recent: Vec<ObjectId>,
-    /// The priority of that task, and how many such tasks in a row had it.
-    recent_priority: Option<(i32, u32)>,
-    /// Number of tasks with inputs to move that this executor was given.
-    n_moves: u32,
-    disk: DiskLoad,
-    pace: Pace,
-    /// The executor has too little to do to leave objects to their holders. The value is computed anew each
-    /// time the executor is asked.
-    wants_copies: bool,
-}
-
-/// A change of `near`: `n_tasks` more tasks of a class lack only `object`.
-struct RankUpdate {
-    object: ObjectId,
-    class: u32,
-    n_tasks: u32,
-    size_bytes: u64,
-}
-
-#[derive(Default)]
-struct Full {
-    heap: BinaryHeap<Reverse<(TaskId, u32)>>,
-    /// The length at which stale entries are removed.
-    limit: usize,
-}
-
-struct Coming {
-    source: Source,
-    /// The session of the source, if it is a peer: a peer may leave and join again.
-    session: u32,
-    /// The share of the source's capacity to serve that this copy takes, in parts of an attempt
-    /// (`UPLOAD_PARTS`).
-    weight: u32,
-    begun_at: Timestamp,
-    /// The progress of the transfer when it set out or was last reported.
-    mark: Mark,
-    /// The attempt that the transfer was started for.
-    begun_for: TaskId,
-    /// Attempts that wait for the object.
-    tasks: Vec<TaskId>,
-}
-
-impl Coming {
-    /// Started for the attempt of `task`, which is given out now.
-    fn for_task(task: TaskId, source: Source, weight: u32) -> Coming {
-        let (begun_at, mark) = Default::default();
-        Coming { source, session: 0, weight, begun_at, mark, begun_for: task, tasks: vec![task] }
-    }
-}
-
-/// A read from home for one attempt only.
-struct Direct {
-    seat: Seat,
-    object: ObjectId,
-    mark: Mark,
-    /// A replica is on the executor, so the task counted as one without inputs to move.
-    is_hit: bool,
 }
 
 struct Attempt {
@@ -327,15 +185,6 @@ struct Attempt {
     waits: Vec<ObjectId>,
     /// Number of inputs that the attempt reads past the cache and that are still on their way.
     n_direct: u32,
-}
-
-struct Arriving {
-    n: u32,
-    /// Number of all reads from home that were under way when this read began, itself included.
-    n_reads: u32,
-    since: Timestamp,
-    /// The last report: its time, the bytes that had come, and their rate in bytes per second.
-    progress: Option<(Timestamp, u64, f64)>,
 }
 
 /// A route for each input that has to move to the task's executor.
@@ -368,9 +217,6 @@ fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
     catalog.seat_holds(seat, object)
 }
 
-/// When this many changes of a rank wait, they are applied.
-const RANK_UPDATES_MAX: usize = 256;
-
 /// A number that differs between executors and objects, to begin walks at different places.
 #[inline]
 fn spread(seat: Seat, object: ObjectId) -> usize {
@@ -378,39 +224,14 @@ fn spread(seat: Seat, object: ObjectId) -> usize {
     (mixed >> 33) as usize
 }
 
-impl SeatedExecutor {
-    /// Applies the collected changes of `near`, in their order.
-    fn apply_rank_updates(&mut self) {
-        for RankUpdate { object, class, n_tasks, size_bytes } in self.rank_updates.drain(..) {
-            if self.near.len() <= class as usize {
-                self.near.resize_with(class as usize + 1, || None);
-            }
-            let rank = self.near[class as usize].get_or_insert_default();
-            rank.add(object, n_tasks, size_bytes, Heat::Cold);
-        }
-    }
-
-    /// Whether `object` is on this executor or on its way there.
-    #[inline]
-    fn has(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
-        holds(catalog, seat, object) || self.awaits(object)
-    }
-
-    /// Whether `object` is on its way to this executor.
-    #[inline]
-    fn awaits(&self, object: ObjectId) -> bool {
-        !self.coming.is_empty() && self.coming.contains_key(&object)
-    }
-}
-
 /// The fields that give an object's size and heat, borrowed apart from the queue so that the queue can be
 /// changed meanwhile.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
     catalog: &'a Catalog,
-    is_seated: &'a SeatSet,
-    arriving: &'a FxHashMap<ObjectId, Arriving>,
-    size_bytes_assumed: u64,
+    executors: &'a Executors,
+    home: &'a HomeReads,
+    sizes: &'a Sizes,
 }
 
 impl Facts<'_> {
@@ -419,17 +240,19 @@ impl Facts<'_> {
     }
 
     fn size_of(self, object: ObjectId) -> u64 {
-        self.catalog.size_bytes(object).unwrap_or(self.size_bytes_assumed)
+        self.catalog.size_bytes(object).unwrap_or(self.sizes.assumed_bytes)
     }
 
     fn heat(self, object: ObjectId) -> Heat {
         let held = match self.catalog.holders_view(object) {
-            HoldersView::List(list) => list.iter().any(|s| self.is_seated.contains(*s)),
-            HoldersView::Words(words) => words.iter().zip(self.is_seated.words()).any(|(a, b)| a & b != 0),
+            HoldersView::List(list) => list.iter().any(|s| self.executors.seats.contains(*s)),
+            HoldersView::Words(words) => {
+                words.iter().zip(self.executors.seats.words()).any(|(a, b)| a & b != 0)
+            }
         };
         match held {
             true => Heat::Warm,
-            false if self.arriving.contains_key(&object) => Heat::Arriving,
+            false if self.home.arriving.contains_key(&object) => Heat::Arriving,
             false => Heat::Cold,
         }
     }
@@ -446,80 +269,29 @@ impl Affinity {
     pub fn new(config: Config) -> Result<Affinity, String> {
         config.check()?;
         Ok(Affinity {
-            config,
             tasks: Tasks::default(),
-            seated: vec![],
-            is_seated: SeatSet::default(),
-            seat_of: FxHashMap::default(),
-            n_joined: 0,
-            by_idle: BTreeMap::new(),
-            by_ahead: BTreeMap::new(),
-            by_spare: BTreeMap::new(),
-            uploads: vec![],
-            n_slots_total: 0,
-            n_slots_idle: 0,
-            n_slots_open: 0,
-            has_hits: SeatSet::default(),
-            to_ask: SeatSet::default(),
-            changed: true,
-            due: None,
-            not_asked: SeatSet::default(),
-            all_asked_at: Timestamp::default(),
-            turn: 0,
+            executors: Executors::default(),
+            uploads: Uploads::new(config.uploads_max),
+            asking: Asking::new(),
+            home: HomeReads::default(),
+            times: Times::default(),
+            sizes: Sizes::default(),
             n_seeds: 0,
             attempts: FxHashMap::default(),
             late: Late::default(),
             disk_reads: FxHashMap::default(),
             paces: Compared::default(),
-            arriving: FxHashMap::default(),
-            n_home_reads: 0,
-            n_readers: 0,
-            direct: FxHashMap::default(),
-            n_direct: 0,
             streamed: FxHashSet::default(),
             spared: Spared::default(),
             near: Near::default(),
             all_in_sight: false,
-            home_load: HomeLoad::default(),
-            direct_load: HomeLoad::default(),
-            landed: vec![],
-            busy: FxHashSet::default(),
-            none_free: FxHashMap::default(),
-            freed: vec![],
-            home_ns_per_mib: None,
-            copy_ns_per_mib: None,
-            run_ns: None,
-            first_copy_at: None,
             unchanged_readers: FxHashMap::default(),
             never_cached: FxHashSet::default(),
-            size_bytes_assumed: 1 << 20,
-            n_sizes: 0,
-            sum_sizes: 0,
             plan: Plan::default(),
             scratch: vec![],
             seats: vec![],
+            config,
         })
-    }
-
-    fn executor_at(&self, seat: Seat) -> &SeatedExecutor {
-        self.seated[seat.0 as usize].as_ref().expect("an executor has this seat")
-    }
-
-    fn executor_at_mut(&mut self, seat: Seat) -> &mut SeatedExecutor {
-        self.seated[seat.0 as usize].as_mut().expect("an executor has this seat")
-    }
-
-    /// Asks again all executors that may be given a task with inputs to move.
-    fn ask_all_again(&mut self) {
-        self.changed = true;
-        self.to_ask.clone_from(&self.is_seated);
-        if self.not_asked.is_empty() {
-            self.not_asked.clone_from(&self.is_seated);
-        }
-    }
-
-    fn ask_all_every_ns(&self) -> u64 {
-        (self.is_seated.len() as u64 * ASK_ALL_NS_EACH).clamp(ASK_ALL_NS_MIN, ASK_ALL_NS_MAX)
     }
 
     fn size_of(&self, catalog: &Catalog, object: ObjectId) -> u64 {
@@ -527,38 +299,12 @@ impl Affinity {
     }
 
     fn facts<'a>(&'a self, catalog: &'a Catalog) -> Facts<'a> {
-        Facts {
-            catalog,
-            is_seated: &self.is_seated,
-            arriving: &self.arriving,
-            size_bytes_assumed: self.size_bytes_assumed,
-        }
+        Facts { catalog, executors: &self.executors, home: &self.home, sizes: &self.sizes }
     }
 
     fn tasks_and_facts<'a>(&'a mut self, catalog: &'a Catalog) -> (&'a mut Tasks, Facts<'a>) {
-        let facts = Facts {
-            catalog,
-            is_seated: &self.is_seated,
-            arriving: &self.arriving,
-            size_bytes_assumed: self.size_bytes_assumed,
-        };
+        let facts = Facts { catalog, executors: &self.executors, home: &self.home, sizes: &self.sizes };
         (&mut self.tasks, facts)
-    }
-
-    /// Counts anew the idle slots of an executor that will not be taken by attempts with moving inputs.
-    fn settle_open(&mut self, seat: Seat) {
-        let seated = self.seated[seat.0 as usize].as_mut().expect("an executor has this seat");
-        let n_open = seated.room.slots_idle.saturating_sub(seated.moving.cpus);
-        let before = std::mem::replace(&mut seated.n_open, n_open);
-        self.n_slots_open = self.n_slots_open - u64::from(before) + u64::from(n_open);
-    }
-
-    fn set_spare(&mut self, seat: Seat) {
-        let seated = self.seated[seat.0 as usize].as_mut().expect("an executor has this seat");
-        let room = seated.room;
-        let spare = if room.moves == 0 { 0 } else { 1 + room.slots_idle + room.moves };
-        let old = std::mem::replace(&mut seated.spare, spare);
-        move_between(&mut self.by_spare, seat, old, spare);
     }
 }
 
@@ -642,39 +388,12 @@ impl Queue for Affinity {
     }
 
     fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId) {
-        if self.seat_of.contains_key(&executor) {
+        if self.executors.seat_of.contains_key(&executor) {
             return;
         }
         let seat = catalog.seat(executor).expect("an executor joins the catalog first");
-        let i = seat.0 as usize;
-        if i >= self.seated.len() {
-            self.seated.resize_with(i + 1, || None);
-            self.uploads.resize(i + 1, 0);
-        }
-        self.uploads[i] = 0;
-        self.none_free.clear();
-        self.seat_of.insert(executor, seat);
-        self.is_seated.insert(seat);
-        self.n_joined = self.n_joined.wrapping_add(1);
-        self.seated[i] = Some(SeatedExecutor {
-            id: executor,
-            session: self.n_joined,
-            room: Room::NONE,
-            spare: 0,
-            full: vec![],
-            near: vec![],
-            rank_updates: vec![],
-            coming: FxHashMap::default(),
-            moving: Moving::default(),
-            n_open: 0,
-            home_reads: vec![],
-            recent: vec![],
-            recent_priority: None,
-            n_moves: 0,
-            wants_copies: false,
-            disk: DiskLoad::default(),
-            pace: Pace::default(),
-        });
+        self.executors.join(executor, seat);
+        self.uploads.joined(seat);
         for object in catalog.objects_on(executor) {
             self.reheat(catalog, object);
             let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
@@ -684,34 +403,20 @@ impl Queue for Affinity {
         for object in catalog.objects_on(executor) {
             self.site_gains(catalog, seat, object);
         }
-        self.not_asked.insert(seat);
-        self.ask_all_again();
+        self.asking.joined(seat);
+        self.asking.all_again(&self.executors.seats);
     }
 
     fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]) {
         self.set_room(executor, Room::NONE);
         self.near.forget_awaited(executor);
-        let Some(seat) = self.seat_of.remove(&executor) else { return };
-        self.is_seated.remove(seat);
-        self.has_hits.remove(seat);
-        self.to_ask.remove(seat);
-        self.not_asked.remove(seat);
-        let n_home_reads = &mut self.n_home_reads;
-        let n_direct = &mut self.n_direct;
-        let home_load = &mut self.home_load;
-        let attempts = &mut self.attempts;
-        self.direct.retain(|task, reads| {
-            if reads.first().is_some_and(|read| read.seat == seat) {
-                attempts.remove(task);
-                *n_home_reads -= reads.len() as u32;
-                *n_direct -= reads.len() as u32;
-                reads.iter().for_each(|read| home_load.end(read.mark));
-                return false;
-            }
-            true
-        });
-        let seated = self.seated[seat.0 as usize].take().expect("an executor has this seat");
-        self.n_readers -= u32::from(!seated.home_reads.is_empty());
+        let Some(seat) = self.executors.seat_of.remove(&executor) else { return };
+        self.executors.seats.remove(seat);
+        self.asking.left(seat);
+        let seated = self.executors.by_seat[seat.0 as usize].take().expect("an executor has this seat");
+        for task in self.home.left(seat, &seated) {
+            self.attempts.remove(&task);
+        }
         let mut coming: Vec<_> = seated.coming.into_iter().collect();
         coming.sort_unstable_by_key(|(object, _)| *object);
         for (object, coming) in coming {
@@ -728,60 +433,54 @@ impl Queue for Affinity {
             self.site_may_lose(catalog, seat, object);
         }
         self.near.left(seat);
-        self.ask_all_again();
+        self.asking.all_again(&self.executors.seats);
     }
 
     fn set_room(&mut self, executor: ExecutorId, room: Room) {
-        let Some(&seat) = self.seat_of.get(&executor) else { return };
-        let old = std::mem::replace(&mut self.executor_at_mut(seat).room, room);
-        self.n_slots_total = self.n_slots_total - u64::from(old.slots_total) + u64::from(room.slots_total);
-        self.n_slots_idle = self.n_slots_idle - u64::from(old.slots_idle) + u64::from(room.slots_idle);
-        move_between(&mut self.by_idle, seat, old.idle_rank(), room.idle_rank());
-        move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
-        self.set_spare(seat);
-        self.settle_open(seat);
+        let Some(&seat) = self.executors.seat_of.get(&executor) else { return };
+        let old = self.executors.set_room(seat, room);
         self.near.change_slots(seat, old.slots_total, room.slots_total);
         if old != room {
-            self.has_hits.insert(seat);
-            self.to_ask.insert(seat);
+            self.asking.has_hits.insert(seat);
+            self.asking.to_ask.insert(seat);
         }
     }
 
     fn room(&self, executor: ExecutorId) -> Option<Room> {
-        Some(self.executor_at(*self.seat_of.get(&executor)?).room)
+        Some(self.executors.at(*self.executors.seat_of.get(&executor)?).room)
     }
 
     fn n_executors(&self) -> usize {
-        self.is_seated.len()
+        self.executors.seats.len()
     }
 
     fn n_slots_total(&self) -> u64 {
-        self.n_slots_total
+        self.executors.n_slots_total
     }
 
     fn n_slots_active(&self) -> u64 {
-        self.n_slots_total - self.n_slots_idle
+        self.executors.n_slots_total - self.executors.n_slots_idle
     }
 
     fn replica_added(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
-        let Some(&seat) = self.seat_of.get(&executor) else { return };
+        let Some(&seat) = self.executors.seat_of.get(&executor) else { return };
         self.never_cached.remove(&object);
-        self.none_free.remove(&object);
-        self.changed = true;
+        self.uploads.appeared(object);
+        self.asking.changed = true;
         let walk = if self.land(catalog, seat, object) { Walk::Landed } else { Walk::Appeared };
         self.reheat(catalog, object);
         self.site_gains(catalog, seat, object);
         let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
         self.walk_readers(catalog, seat, object, start, walk);
         // There is one more source now.
-        if self.is_seated.len() <= ASK_ALL_EXECUTORS_MAX {
-            self.ask_all_again();
+        if self.executors.seats.len() <= ASK_ALL_EXECUTORS_MAX {
+            self.asking.all_again(&self.executors.seats);
         }
     }
 
     fn replica_dropped(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
-        let Some(&seat) = self.seat_of.get(&executor) else { return };
-        self.changed = true;
+        let Some(&seat) = self.executors.seat_of.get(&executor) else { return };
+        self.asking.changed = true;
         self.reheat(catalog, object);
         self.site_may_lose(catalog, seat, object);
         for i in 0..self.tasks.class_order.len() {
@@ -804,17 +503,10 @@ impl Queue for Affinity {
         picks.clear();
         self.near.pass(now);
         self.compare_paces(now);
-        self.home_load.pass(now, self.n_home_reads + self.landed.len() as u32);
+        self.home.load.pass(now, self.home.n + self.home.landed.len() as u32);
         self.settle_landed(now);
-        // Executors that have not been asked yet are asked with the newest knowledge anyway. The others are
-        // asked again only after the interval.
-        let is_due = self.changed || self.due.is_some_and(|due| due <= now);
-        if is_due && now.since_ns(self.all_asked_at) >= self.ask_all_every_ns() {
-            self.all_asked_at = now;
-            self.forget_busy();
-            self.ask_all_again();
-            self.changed = false;
-            self.due = None;
+        if self.asking.begins_anew(now, &self.executors) {
+            self.uploads.forget_busy();
         }
         self.decide(catalog, now).map(|(executor, pick)| {
             picks.push(pick);
@@ -828,12 +520,7 @@ impl Queue for Affinity {
     }
 
     fn wake_at(&self) -> Option<Timestamp> {
-        let soonest = self.all_asked_at.plus_ns(self.ask_all_every_ns());
-        let asks = || self.next_among(&self.to_ask).or_else(|| self.next_among(&self.not_asked)).is_some();
-        match self.changed || asks() {
-            true => Some(soonest),
-            false => self.due.map(|due| due.max(soonest)),
-        }
+        self.asking.wake_at(&self.executors)
     }
 
     fn give(
@@ -844,7 +531,7 @@ impl Queue for Affinity {
         key: QueueKey,
         routes: &mut Vec<Route>,
     ) {
-        self.changed = true;
+        self.asking.changed = true;
         self.set_out(catalog, now, executor, key, routes);
     }
 
@@ -857,7 +544,7 @@ impl Queue for Affinity {
     }
 
     fn moved(&mut self, catalog: &Catalog, now: Timestamp, executor: ExecutorId, moved: &InputMoved) {
-        if let Some(&seat) = self.seat_of.get(&executor) {
+        if let Some(&seat) = self.executors.seat_of.get(&executor) {
             self.watch(catalog, now, seat, moved);
         }
     }
@@ -870,14 +557,14 @@ impl Queue for Affinity {
         run_ns: Option<u64>,
         stage_ns: Option<u64>,
     ) {
-        self.changed = true;
+        self.asking.changed = true;
         if let (Some(run_ns), Some(stage_ns)) = (run_ns, stage_ns) {
             self.learn_pace(executor, run_ns, stage_ns);
         }
         if let Some(run_ns) = run_ns {
-            smooth(&mut self.run_ns, run_ns, SMOOTHED_OVER);
+            self.times.learn_run(run_ns);
         }
-        self.learn_times(inputs);
+        self.times.learn(inputs);
         let mut unseen = None;
         for input in inputs {
             match input.outcome {
@@ -896,8 +583,8 @@ impl Queue for Affinity {
                 CacheOutcome::LocalHit | CacheOutcome::Joined => {}
             }
         }
-        if let (Some(unseen), Some(&seat)) = (unseen, self.seat_of.get(&executor)) {
-            self.executor_at_mut(seat).moving.unseen = unseen;
+        if let (Some(unseen), Some(&seat)) = (unseen, self.executors.seat_of.get(&executor)) {
+            self.executors.at_mut(seat).moving.unseen = unseen;
         }
     }
 
@@ -919,16 +606,14 @@ impl Queue for Affinity {
     }
 
     fn moving(&self, executor: ExecutorId) -> Moving {
-        self.seat_of.get(&executor).map_or(Moving::default(), |seat| self.executor_at(*seat).moving)
+        self.executors
+            .seat_of
+            .get(&executor)
+            .map_or(Moving::default(), |seat| self.executors.at(*seat).moving)
     }
 
     fn heap_bytes(&self) -> usize {
-        let of_executor = |m: &SeatedExecutor| {
-            let full: usize = m.full.iter().map(|f| f.heap.capacity() * 16).sum();
-            let near: usize = m.near.iter().flatten().map(|r| r.heap_bytes() + size_of::<Rank>()).sum();
-            full + near + m.rank_updates.capacity() * size_of::<RankUpdate>()
-        };
-        self.tasks.heap_bytes() + self.seated.iter().flatten().map(of_executor).sum::<usize>()
+        self.tasks.heap_bytes() + self.executors.iter().map(SeatedExecutor::heap_bytes).sum::<usize>()
     }
 
     fn sanity_check(&self, catalog: &Catalog) {

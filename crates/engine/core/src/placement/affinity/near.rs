@@ -331,7 +331,7 @@ impl Affinity {
             false => self.near.awaited.remove(&executor),
         };
         if is_new && !is_awaited {
-            self.ask_all_again();
+            self.asking.all_again(&self.executors.seats);
         }
     }
 
@@ -349,11 +349,11 @@ impl Affinity {
         let (home_seen, from_home) = (vec![0.0; n_sites], vec![Flow::default(); n_sites]);
         let now = self.near.now;
         self.near = Near { sites, stocks, home_seen, from_home, now, awaited, ..Near::default() };
-        self.ask_all_again();
+        self.asking.all_again(&self.executors.seats);
         if self.near.sites.is_none() {
             return;
         }
-        let seated = || self.seated.iter().enumerate().filter_map(|(i, s)| Some((i, s.as_ref()?)));
+        let seated = || self.executors.by_seat.iter().enumerate().filter_map(|(i, s)| Some((i, s.as_ref()?)));
         seated().for_each(|(i, seated)| self.near.joined(seated.id, Seat(i as u32)));
         let mut coming: Vec<(Seat, ObjectId, Option<Seat>)> = vec![];
         let mut here: Vec<(Seat, ExecutorId)> = vec![];
@@ -362,7 +362,7 @@ impl Affinity {
             here.push((seat, seated.id));
             for (object, one) in &seated.coming {
                 let from = match one.source {
-                    Source::Peer(from) => self.seat_of.get(&from).copied(),
+                    Source::Peer(from) => self.executors.seat_of.get(&from).copied(),
                     Source::Home => None,
                 };
                 coming.push((seat, *object, from));
@@ -376,7 +376,7 @@ impl Affinity {
         // Nothing is known of how long these have been on their way.
         self.near.from_home.iter_mut().for_each(|flow| flow.since = None);
         for (seat, executor) in here {
-            self.near.change_slots(seat, 0, self.executor_at(seat).room.slots_total);
+            self.near.change_slots(seat, 0, self.executors.at(seat).room.slots_total);
             for object in catalog.objects_on(executor) {
                 self.site_gains(catalog, seat, object);
             }
@@ -430,11 +430,11 @@ impl Affinity {
                 }
             }
         });
-        let n_max = self.uploads_full();
+        let n_max = self.uploads.full;
         if self.config.network == NetworkUse::Ping {
             return match near {
                 Some((load, holder)) if load < n_max => {
-                    Nearby::From(Source::Peer(self.executor_at(holder).id))
+                    Nearby::From(Source::Peer(self.executors.at(holder).id))
                 }
                 _ => Nearby::Unknown,
             };
@@ -443,7 +443,7 @@ impl Affinity {
             true => self.near.share((None, here)),
             false => 0.0,
         };
-        let peer = |holder: Seat| Nearby::From(Source::Peer(self.executor_at(holder).id));
+        let peer = |holder: Seat| Nearby::From(Source::Peer(self.executors.at(holder).id));
         if is_held_here || self.near.is_inbound(object, here) {
             return match near {
                 Some((load, holder)) if load < n_max => peer(holder),
@@ -470,7 +470,7 @@ impl Affinity {
     /// Whether `object` may be read from home into `here` now.
     fn may_read_home(&self, catalog: &Catalog, here: u32, object: ObjectId, heat: Heat) -> bool {
         let may_read = heat != Heat::Warm || catalog.version(object).is_some();
-        let is_full = self.config.home_reads_max > 0 && self.n_home_reads >= self.config.home_reads_max;
+        let is_full = self.config.home_reads_max > 0 && self.home.n >= self.config.home_reads_max;
         may_read && !is_full && self.near.has_room((None, here))
     }
 
@@ -503,8 +503,8 @@ impl Affinity {
                 }
             }
         });
-        let n_max = self.uploads_full();
-        let peer = |holder: Seat| Nearby::From(Source::Peer(self.executor_at(holder).id));
+        let n_max = self.uploads.full;
+        let peer = |holder: Seat| Nearby::From(Source::Peer(self.executors.at(holder).id));
         if is_held_here || self.near.is_inbound(object, here) {
             return match near {
                 Some((load, holder)) if load < n_max => peer(holder),
@@ -536,11 +536,13 @@ impl Affinity {
     /// Whether all queued tasks will have run before `object` has crossed a slow link into `site`, and executors of other sites
     /// can run those that read it sooner. As long as nothing runs anywhere, nothing comes too late.
     fn comes_too_late(&self, catalog: &Catalog, site: u32, object: ObjectId) -> bool {
-        let (Some(run_ns), true) = (self.run_ns, self.n_slots_idle < self.n_slots_total) else {
+        let (Some(run_ns), true) =
+            (self.times.run_ns, self.executors.n_slots_idle < self.executors.n_slots_total)
+        else {
             return false;
         };
         let crossing_ns = self.crossing_ns(catalog, site, object);
-        let rest_ns = self.tasks.len() as f64 * run_ns as f64 / self.n_slots_total as f64;
+        let rest_ns = self.tasks.len() as f64 * run_ns as f64 / self.executors.n_slots_total as f64;
         let has_it = |other: u32| {
             other != site
                 && self.near.stocks[other as usize].n_slots > 0
@@ -628,7 +630,7 @@ impl Affinity {
     ) {
         self.visit_holders(catalog, object, spread(seat, object), |holder| {
             if holder != seat {
-                visit(self.near.site(holder), self.uploads[holder.0 as usize], holder);
+                visit(self.near.site(holder), self.uploads.of(holder), holder);
             }
             ControlFlow::Continue(())
         });

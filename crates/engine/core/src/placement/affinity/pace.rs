@@ -64,21 +64,24 @@ pub(super) struct Compared {
 impl Affinity {
     /// A program ran on `executor`; the mean of its stage is `stage_ns`.
     pub(super) fn learn_pace(&mut self, executor: ExecutorId, run_ns: u64, stage_ns: u64) {
-        if let Some(&seat) = self.seat_of.get(&executor) {
-            self.executor_at_mut(seat).pace.learn(run_ns.max(1) as f64 / stage_ns.max(1) as f64);
+        if let Some(&seat) = self.executors.seat_of.get(&executor) {
+            self.executors.at_mut(seat).pace.learn(run_ns.max(1) as f64 / stage_ns.max(1) as f64);
             self.paces.is_old = true;
         }
     }
 
     /// Computes anew which executors leave how many of the last tasks to faster ones.
     pub(super) fn compare_paces(&mut self, now: Timestamp) {
-        let is_tail = (self.tasks.len() as u64) < TAIL_TASKS_PER_SLOT * self.n_slots_total;
-        if !self.paces.is_old || !is_tail || now.since_ns(self.paces.at) < self.ask_all_every_ns() {
+        let is_tail = (self.tasks.len() as u64) < TAIL_TASKS_PER_SLOT * self.executors.n_slots_total;
+        if !self.paces.is_old
+            || !is_tail
+            || now.since_ns(self.paces.at) < self.asking.every_ns(&self.executors)
+        {
             return;
         }
         self.paces = Compared { at: now, is_old: false };
-        let run_ns = self.run_ns_expected();
-        let seats = (0..).map(Seat).zip(&self.seated);
+        let run_ns = self.times.run_ns_expected();
+        let seats = (0..).map(Seat).zip(&self.executors.by_seat);
         let mut all: Vec<(f64, Seat, Room)> =
             seats.filter_map(|(seat, m)| m.as_ref().map(|m| (m.pace.ratio * run_ns, seat, m.room))).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -93,7 +96,7 @@ impl Affinity {
                     && faster.left == room.left
             };
             let leaves = rate > 0.0 && all[..i].iter().take(FASTEST_MAX).any(is_as_able);
-            let pace = &mut self.executor_at_mut(seat).pace;
+            let pace = &mut self.executors.at_mut(seat).pace;
             pace.leaves_ns = DONE_PART * ns;
             pace.tail_tasks = match leaves && pace.n_runs >= RUNS_MIN {
                 true => (pace.leaves_ns - slots / rate) * rate,
@@ -107,7 +110,7 @@ impl Affinity {
     /// Whether faster executors will have run all that is queued before `seat` would have run one task.
     pub(super) fn leaves_to_faster(&mut self, now: Timestamp, seat: Seat) -> bool {
         let n_queued = self.tasks.len() as f64;
-        let pace = &mut self.executor_at_mut(seat).pace;
+        let pace = &mut self.executors.at_mut(seat).pace;
         if n_queued >= pace.tail_tasks {
             pace.since = None;
             return false;
@@ -115,7 +118,7 @@ impl Affinity {
         let since = *pace.since.get_or_insert(now);
         let rest_ns = pace.leaves_ns - now.since_ns(since) as f64;
         if rest_ns > 0.0 {
-            self.note_due(now, rest_ns);
+            self.asking.note_due(now, rest_ns);
         }
         rest_ns > 0.0
     }

@@ -15,7 +15,8 @@
 
 use super::choose::Worth;
 use super::rank::{Heat, Rank, bucket_of};
-use super::{Affinity, Choice, Full};
+use super::seated::Full;
+use super::{Affinity, Choice};
 use crate::catalog::Catalog;
 use crate::executor_set::Seat;
 use crate::placement::Reason;
@@ -177,7 +178,7 @@ impl Affinity {
     /// Whether the tasks of `class` whose inputs are all in the site keep its slots busy for so many nanoseconds.
     fn has_stock(&mut self, site: u32, class: u32, ns: f64) -> bool {
         let n_slots = f64::from(self.stock(site).n_slots.max(1));
-        let n_wanted = (ns * n_slots / self.run_ns_expected()).min(1e9) as u64;
+        let n_wanted = (ns * n_slots / self.times.run_ns_expected()).min(1e9) as u64;
         let Some(full) = self.stock(site).whole.get(class as usize) else { return n_wanted == 0 };
         let (mut n_tasks, mut n_stale) = (0, 0);
         for Reverse((_, bundle)) in full.heap.iter().take(COUNTED_MAX) {
@@ -198,7 +199,7 @@ impl Affinity {
     /// Whether `site` has tasks of `class` for so long that an object of the usual size need not cross a link now.
     pub(super) fn need_not_cross(&mut self, site: u32, class: u32) -> bool {
         let rate = self.near.rate((None, site));
-        let crossing_ns = self.size_bytes_assumed as f64 * 1e9 / rate;
+        let crossing_ns = self.sizes.assumed_bytes as f64 * 1e9 / rate;
         rate.is_finite() && self.has_stock(site, class, AHEAD * crossing_ns)
     }
 
@@ -312,7 +313,7 @@ impl Affinity {
     pub(super) fn check_stocks(&self, catalog: &Catalog) {
         for (site, stock) in self.near.stocks.iter().enumerate() {
             let (mut expected, mut n_slots) = (FxHashSet::default(), 0);
-            for (seat, seated) in self.seated.iter().enumerate() {
+            for (seat, seated) in self.executors.by_seat.iter().enumerate() {
                 let Some(seated) = seated else { continue };
                 if self.near.site(Seat(seat as u32)) == Some(site as u32) {
                     expected.extend(catalog.objects_on(seated.id));

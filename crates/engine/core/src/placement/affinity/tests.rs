@@ -13,6 +13,7 @@ use super::home::{NodeReads, Reads};
 use super::*;
 use eyas_terms::location::CatalogLocation;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 const MS: u64 = 1_000_000;
@@ -211,13 +212,13 @@ impl World {
 
     /// The objects on their way: `(executor, object)`.
     fn coming(&self) -> Vec<(u32, u32)> {
-        let seated = self.queue.seated.iter().flatten();
+        let seated = self.queue.executors.iter();
         seated.flat_map(|m| m.coming.keys().map(|o| (m.id.0, o.0))).collect()
     }
 
     /// The attempts that read an input past the cache: `(task, executor)`.
     fn past_cache(&self) -> Vec<(u64, u32)> {
-        let mut of: Vec<_> = self.queue.direct.keys().map(|t| (t.0, self.given[t].executor)).collect();
+        let mut of: Vec<_> = self.queue.home.direct.keys().map(|t| (t.0, self.given[t].executor)).collect();
         of.sort_unstable();
         of
     }

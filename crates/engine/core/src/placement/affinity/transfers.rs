@@ -4,20 +4,20 @@
 //! arrived or no attempt waits for it any more. The move counts against its source from the beginning to
 //! the end.
 
-use super::home::Landed;
-use super::home::{NodeReads, Reads};
+use super::home::{Landed, NodeReads, Reads};
+use super::learnt::{COPY_LATENCY_NS, COPY_NS_PER_MIB, MIB, SMALL_BYTES};
 use super::near::Nearby;
 use super::rank::Heat;
-use super::{
-    Affinity, Arriving, Attempt, BUSY_HOLDERS_MIN, Coming, Direct, SMOOTHED_OVER, Walk, holds, spread,
-};
+use super::reads::{Arriving, Direct};
+use super::seated::Coming;
+use super::uploads::UPLOAD_PARTS;
+use super::{Affinity, Attempt, Walk, spread};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::Seat;
-use crate::means::smooth;
 use crate::placement::queue::{Queue, Route};
 use crate::placement::{QueueKey, ReadyTask, TaskSize};
-use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
+use eyas_terms::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
@@ -25,15 +25,6 @@ use std::ops::ControlFlow;
 pub(super) fn wrapping_ms(at: Timestamp) -> u32 {
     (at.0 / 1_000_000) as u32
 }
-
-const MIB: u64 = 1 << 20;
-/// The time assumed for a copy until one has been seen: 100 MB/s after 2 ms.
-const COPY_LATENCY_NS: u64 = 2_000_000;
-const COPY_NS_PER_MIB: u64 = 10_485_760;
-/// The size that moves at that rate within that latency. A smaller object is taken to need as long as one
-/// of this size, and it teaches the rate as if it had this size: a file of a few bytes that came within 2
-/// ms is no reason to expect that a megabyte takes minutes.
-const SMALL_BYTES: u64 = MIB * COPY_LATENCY_NS / COPY_NS_PER_MIB;
 
 /// If home delivers at least this share of what the disk gives, the disk is taken to be the limit.
 const DISK_BOUND: f64 = 0.7;
@@ -53,9 +44,6 @@ const PAST_DISK_MARGIN: f64 = 1.5;
 /// As long as tasks are still to come, a replica is assumed to be read at least this often.
 const USES_OUT_OF_SIGHT: f64 = 4.0;
 
-/// The copies of one attempt share the link of the node that they go to. So each source serves a part of
-/// the attempt, as large as its part of the bytes. Parts are counted in this unit of an attempt.
-pub(super) const UPLOAD_PARTS: u32 = 64;
 /// An attempt's sources are not all equally fast, so the part of a source is counted this many times: a
 /// source of half of the bytes counts like a source of all of them.
 const UPLOAD_MARGIN: u128 = 2;
@@ -72,7 +60,7 @@ impl Affinity {
         if let Some(copy_ns) = self.copy_by_site_ns(catalog, seat, object) {
             return copy_ns * self.config.steal_after_copies;
         }
-        let copy_ns = match self.copy_ns_per_mib {
+        let copy_ns = match self.times.copy_ns_per_mib {
             Some(rate) => self.time_ns(catalog, object, rate),
             None => self.config.copy_ns.min(COPY_LATENCY_NS + self.time_ns(catalog, object, COPY_NS_PER_MIB)),
         };
@@ -83,9 +71,9 @@ impl Affinity {
     /// the cache or into it. `None`: unknown.
     pub(super) fn home_rate(&self, reads: Reads, n_node: u32, direct: bool) -> Option<f64> {
         // Reads through the disk get no more from home than reads past it.
-        let past = if direct { self.direct_load.forecast(reads, n_node) } else { None };
-        let into = || self.home_load.forecast(reads, n_node);
-        let seen = past.or_else(|| if self.direct_load.is_empty() || !direct { into() } else { None });
+        let past = if direct { self.home.direct_load.forecast(reads, n_node) } else { None };
+        let into = || self.home.load.forecast(reads, n_node);
+        let seen = past.or_else(|| if self.home.direct_load.is_empty() || !direct { into() } else { None });
         match self.config.home_bytes_per_s {
             0 => seen,
             limit => Some(seen.unwrap_or(f64::MAX).min(limit as f64 / reads.n.max(1.0))),
@@ -98,7 +86,7 @@ impl Affinity {
         if self.config.disk_bytes_per_s == 0 {
             return 0.0;
         }
-        let slots = self.n_slots_total as f64 / self.is_seated.len().max(1) as f64;
+        let slots = self.executors.n_slots_total as f64 / self.executors.seats.len().max(1) as f64;
         self.size_of(catalog, object) as f64 * 1e9 * slots.max(1.0) / self.config.disk_bytes_per_s as f64
     }
 
@@ -106,10 +94,10 @@ impl Affinity {
     /// it. `None`: unknown.
     fn home_ns(&self, catalog: &Catalog, seat: Seat, object: ObjectId, direct: bool) -> Option<f64> {
         let size_bytes = self.size_of(catalog, object).max(1) as f64;
-        let n_node = self.executor_at(seat).home_reads.len() as u32 + 1;
+        let n_node = self.executors.at(seat).home_reads.len() as u32 + 1;
         // Past the cache, the slots of one node share its link, as otherwise they share its disk, where
         // `disk_ns` counts them.
-        let n_slots = if direct { self.executor_at(seat).room.slots_total } else { 0 };
+        let n_slots = if direct { self.executors.at(seat).room.slots_total } else { 0 };
         let rate = self.home_rate(self.one_more(seat), n_node.max(n_slots), direct)?;
         let disk_ns = if direct { 0.0 } else { self.disk_ns(catalog, object) };
         Some((size_bytes * 1e9 / rate.max(1.0)).max(disk_ns) + disk_ns)
@@ -126,8 +114,8 @@ impl Affinity {
     pub(super) fn copy_at_worst_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         let copy_ns = self.copy_use_ns(catalog, object);
         let is_limited = self.config.home_bytes_per_s > 0;
-        match self.copy_ns_per_mib.is_none() && !self.home_load.is_empty() && !is_limited {
-            true => copy_ns.max(self.size_of(catalog, object) as f64 * 1e9 / self.home_load.node_max),
+        match self.times.copy_ns_per_mib.is_none() && !self.home.load.is_empty() && !is_limited {
+            true => copy_ns.max(self.size_of(catalog, object) as f64 * 1e9 / self.home.load.node_max),
             false => copy_ns,
         }
     }
@@ -146,9 +134,10 @@ impl Affinity {
         }
         // The rate is the one that remains if all do so, because time that one executor saves may be time
         // that the others have to wait.
-        let n_slots = self.executor_at(seat).room.slots_total;
+        let n_slots = self.executors.at(seat).room.slots_total;
         let rate = |reads| self.home_rate(reads, n_slots, true);
-        let all = Reads { n: self.n_slots_total as f64, n_nodes: self.is_seated.len() as f64 };
+        let all =
+            Reads { n: self.executors.n_slots_total as f64, n_nodes: self.executors.seats.len() as f64 };
         match rate(all).or_else(|| rate(self.one_more(seat))) {
             Some(rate) => self.spares_disk(catalog, seat, object, rate),
             None => self.n_uses(object) <= 1.0,
@@ -157,8 +146,9 @@ impl Affinity {
 
     /// Whether home gives more than the disks, even if all executors read from home at the same time.
     pub(super) fn is_home_above_disk(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
-        let n_slots = self.executor_at(seat).room.slots_total;
-        let all = Reads { n: self.n_slots_total as f64, n_nodes: self.is_seated.len() as f64 };
+        let n_slots = self.executors.at(seat).room.slots_total;
+        let all =
+            Reads { n: self.executors.n_slots_total as f64, n_nodes: self.executors.seats.len() as f64 };
         self.home_rate(all, n_slots, true).is_some_and(|rate| {
             self.size_of(catalog, object) as f64 * 1e9 / rate.max(1.0) <= self.disk_ns(catalog, object)
         })
@@ -179,7 +169,7 @@ impl Affinity {
         // gives the object, otherwise this node's part of the readers.
         let n_readers = self.n_uses(object);
         let least = if self.all_in_sight { 1.0 } else { USES_OUT_OF_SIGHT };
-        let n_each = self.tasks.len() as f64 / self.is_seated.len().max(1) as f64;
+        let n_each = self.tasks.len() as f64 / self.executors.seats.len().max(1) as f64;
         let n_uses = match self.copy_use_ns(catalog, object) < direct_ns {
             true => n_readers,
             false => n_readers.min(n_each).max(least),
@@ -192,13 +182,13 @@ impl Affinity {
     /// what a disk takes. Then one executor reads past its cache, to see whether home gives more. That
     /// costs little, as the disk would not be quicker.
     fn is_to_try(&self) -> bool {
-        let is_bound = self.home_load.node_max >= DISK_BOUND * self.config.disk_bytes_per_s as f64;
-        is_bound && self.direct_load.is_empty() && self.n_direct == 0
+        let is_bound = self.home.load.node_max >= DISK_BOUND * self.config.disk_bytes_per_s as f64;
+        is_bound && self.home.direct_load.is_empty() && self.home.n_direct == 0
     }
 
     /// Whether it was seen what home gives past the caches.
     pub(super) fn has_read_past_cache(&self) -> bool {
-        !self.direct_load.is_empty()
+        !self.home.direct_load.is_empty()
     }
 
     /// Whether a program on `seat` gets `object` sooner from home, past the cache, than by a copy from
@@ -211,14 +201,14 @@ impl Affinity {
     }
 
     fn copy_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
-        let rate = self.copy_ns_per_mib.unwrap_or(COPY_NS_PER_MIB);
+        let rate = self.times.copy_ns_per_mib.unwrap_or(COPY_NS_PER_MIB);
         self.time_ns(catalog, object, rate) as f64
     }
 
     /// The number of rounds of copies until all executors that may want `object` have it, if `n_holders`
     /// have it now.
     fn rounds(&self, object: ObjectId, n_holders: usize) -> f64 {
-        let wanted = (self.tasks.n_tasks_reading(object) as usize).min(self.is_seated.len()).max(1);
+        let wanted = (self.tasks.n_tasks_reading(object) as usize).min(self.executors.seats.len()).max(1);
         let mut n = n_holders.max(1);
         let mut rounds = 1.0;
         while n * (1 + self.config.uploads_max as usize) < wanted {
@@ -245,37 +235,38 @@ impl Affinity {
         });
         let Some(home_ns) = ways.into_iter().flatten().min_by(f64::total_cmp) else {
             // The loss is small if all executors that may begin at the same time turn out to be too many.
-            let is_known = catalog.size_bytes(object).is_some() || self.n_sizes > 0;
-            return self.n_home_reads == 0
+            let is_known = catalog.size_bytes(object).is_some() || self.sizes.is_known();
+            return self.home.n == 0
                 || is_known
-                    && size_bytes.saturating_mul(u64::from(self.n_home_reads) + 1)
-                        <= self.config.blind_bytes;
+                    && size_bytes.saturating_mul(u64::from(self.home.n) + 1) <= self.config.blind_bytes;
         };
         // How long a copy takes is about to be seen.
-        if let (true, None, Some(first_copy_at)) = (n_holders > 0, self.copy_ns_per_mib, self.first_copy_at) {
+        if let (true, None, Some(first_copy_at)) =
+            (n_holders > 0, self.times.copy_ns_per_mib, self.times.first_copy_at)
+        {
             let rest_ns = home_ns * FIRST_COPY_PART - now.since_ns(first_copy_at) as f64;
             if rest_ns > 0.0 {
-                self.note_due(now, rest_ns);
+                self.asking.note_due(now, rest_ns);
                 return false;
             }
         }
-        let n_levels = self.home_load.n_levels();
+        let n_levels = self.home.load.n_levels();
         // It is unknown what a second node would get from home. That is worth knowing, unless copies are
         // known to be quicker.
         let is_first = n_levels == 1 && self.one_more(seat).n_nodes <= 2.0;
         // If home already gives all it has, one more read delays all other reads. Whether home does so is
         // not always known.
         let home_ns = home_ns
-            * match self.n_home_reads {
+            * match self.home.n {
                 0 => 1.0,
                 _ if self.is_home_full(seat) => FULL_COST,
                 _ if n_levels > 1 || is_first => 1.0,
                 _ => SHARED_COST,
             };
-        let here_ns = match self.arriving.get(&object) {
+        let here_ns = match self.home.arriving.get(&object) {
             Some(arriving) if n_holders == 0 => {
                 // Without a report, the object is assumed to come as fast as all present reads do.
-                let rate = self.home_rate(self.all_reads(), 1, false).unwrap_or(f64::MAX);
+                let rate = self.home_rate(self.home.all(), 1, false).unwrap_or(f64::MAX);
                 let like_others_ns = size_bytes as f64 * 1e9 / rate.max(1.0);
                 self.rest_ns(catalog, now, object, arriving).unwrap_or(like_others_ns)
             }
@@ -283,7 +274,7 @@ impl Affinity {
         };
         // Where home gives each node all that the node takes, the nodes' links may be the limit of both
         // reads and copies.
-        let is_node_bound = self.home_load.is_node_bound(self.one_more(seat).n_nodes);
+        let is_node_bound = self.home.load.is_node_bound(self.one_more(seat).n_nodes);
         let copy_ns = match is_first || is_node_bound {
             true => self.copy_at_worst_ns(catalog, object),
             false => self.copy_use_ns(catalog, object),
@@ -297,38 +288,32 @@ impl Affinity {
     /// home gives.
     fn is_home_full(&self, seat: Seat) -> bool {
         let n_nodes = self.one_more(seat).n_nodes;
-        let node = self.home_load.node_max;
+        let node = self.home.load.node_max;
         let limit = self.config.home_bytes_per_s as f64;
         limit > 0.0 && limit < n_nodes * node
-            || self.home_load.total(n_nodes).is_some_and(|all| all / n_nodes < FULL_SHARE * node)
+            || self.home.load.total(n_nodes).is_some_and(|all| all / n_nodes < FULL_SHARE * node)
     }
 
     /// Learns from the reads that have landed since the last call.
     pub(super) fn settle_landed(&mut self, now: Timestamp) {
-        if self.landed.is_empty() {
+        if self.home.landed.is_empty() {
             return;
         }
-        let landed = std::mem::take(&mut self.landed);
+        let landed = std::mem::take(&mut self.home.landed);
         // Nodes that have no reads left were still reading until then.
         let seats: BTreeSet<Seat> = landed.iter().map(|l| l.seat).collect();
-        let is_done =
-            |seat: &&Seat| self.seated[seat.0 as usize].as_ref().is_none_or(|m| m.home_reads.is_empty());
+        let is_done = |seat: &&Seat| {
+            self.executors.by_seat[seat.0 as usize].as_ref().is_none_or(|m| m.home_reads.is_empty())
+        };
         let n_done = seats.iter().filter(is_done).count() as f64;
-        let Reads { n, n_nodes } = self.all_reads();
+        let Reads { n, n_nodes } = self.home.all();
         let all = Reads { n: n + landed.len() as f64, n_nodes: n_nodes + n_done };
-        landed.iter().for_each(|landed| self.home_load.learn_landed(landed, now, all));
+        landed.iter().for_each(|landed| self.home.load.learn_landed(landed, now, all));
     }
 
-    /// The reads from home that are under way now.
-    pub(super) fn all_reads(&self) -> Reads {
-        Reads { n: f64::from(self.n_home_reads), n_nodes: f64::from(self.n_readers) }
-    }
-
-    /// The same with one more read on `seat`.
+    /// The reads from home that are under way now, with one more on `seat`.
     fn one_more(&self, seat: Seat) -> Reads {
-        let is_new = self.executor_at(seat).home_reads.is_empty();
-        let Reads { n, n_nodes } = self.all_reads();
-        Reads { n: n + 1.0, n_nodes: n_nodes + f64::from(u8::from(is_new)) }
+        self.home.one_more(self.executors.at(seat))
     }
 
     /// The time that an arriving object still needs, by its progress so far; `None`: no progress was
@@ -343,7 +328,7 @@ impl Affinity {
         let size_bytes = self.size_of(catalog, object);
         let (at, moved_bytes, mut rate) = arriving.progress?;
         if (moved_bytes as f64) < rate * SHARE_GROWS_S {
-            rate = rate.max(self.config.home_bytes_per_s as f64 / self.all_reads().n.max(1.0));
+            rate = rate.max(self.config.home_bytes_per_s as f64 / self.home.all().n.max(1.0));
         }
         let rest_ns = size_bytes.saturating_sub(moved_bytes) as f64 * 1e9 / rate.max(1.0);
         Some((rest_ns - now.since_ns(at) as f64).max(0.0))
@@ -351,12 +336,12 @@ impl Affinity {
 
     /// Whether the executors that read `object` from home should have ended long ago.
     fn is_late(&mut self, catalog: &Catalog, now: Timestamp, object: ObjectId) -> bool {
-        let Some(arriving) = self.arriving.get(&object) else { return false };
+        let Some(arriving) = self.home.arriving.get(&object) else { return false };
         // All readers share home: the more there are, the longer each may take. Without this rule,
         // executors that gave up waiting would read from a slow home again and again, and make it slower
         // still. All reads end at about the same time, so the last ones had to share home with those that
         // are already done.
-        let n_reads = self.n_home_reads.max(arriving.n_reads);
+        let n_reads = self.home.n.max(arriving.n_reads);
         let least_ns = self.config.await_ns.saturating_mul(u64::from(n_reads.max(1)));
         // For a read with a report, the remaining time is predicted by its progress, counted from the
         // report.
@@ -364,21 +349,12 @@ impl Affinity {
             let size_bytes = self.size_of(catalog, object);
             let rest_ns = size_bytes.saturating_sub(moved_bytes) as f64 * 1e9 / rate.max(1.0);
             let wait_ns = (rest_ns * self.config.await_reads).min(1e18) as u64;
-            return self.is_past(now, at, wait_ns.max(least_ns));
+            return self.asking.is_past(now, at, wait_ns.max(least_ns));
         }
-        let expected_ns = self.home_ns_per_mib.map_or(0, |rate| self.time_ns(catalog, object, rate));
+        let expected_ns = self.times.home_ns_per_mib.map_or(0, |rate| self.time_ns(catalog, object, rate));
         let wait_ns = (expected_ns as f64 * self.config.await_reads) as u64;
         let since = arriving.since;
-        self.is_past(now, since, wait_ns.max(least_ns))
-    }
-
-    /// Whether `wait_ns` have passed since `since`. If not, notes when they will have.
-    fn is_past(&mut self, now: Timestamp, since: Timestamp, wait_ns: u64) -> bool {
-        let passed_ns = now.since_ns(since);
-        if passed_ns <= wait_ns {
-            self.note_due(now, (wait_ns - passed_ns) as f64);
-        }
-        passed_ns > wait_ns
+        self.asking.is_past(now, since, wait_ns.max(least_ns))
     }
 
     /// The source from which `seat`, which lacks `object`, could get it now. The result is meant for one
@@ -405,14 +381,14 @@ impl Affinity {
                 return Some(source);
             }
             // Home may still be quicker, if both times are known.
-            let home_ns = self.copy_ns_per_mib.and(self.home_ns(catalog, seat, object, false));
+            let home_ns = self.times.copy_ns_per_mib.and(self.home_ns(catalog, seat, object, false));
             let is_quicker = self.is_past_copies(catalog, seat, object)
                 || home_ns.is_some_and(|ns| ns * self.config.home_quick < self.copy_use_ns(catalog, object));
             let is_at_home = catalog.version(object).is_some();
             return Some(if is_quicker && is_at_home { Source::Home } else { source });
         }
         let max = self.config.home_reads_max;
-        if max > 0 && self.n_home_reads >= max {
+        if max > 0 && self.home.n >= max {
             return None;
         }
         let may_read = match heat {
@@ -430,43 +406,16 @@ impl Affinity {
         may_read.then_some(Source::Home)
     }
 
-    /// Whether all holders of `object` are known to serve as many attempts as they may.
-    pub(super) fn is_busy(&mut self, catalog: &Catalog, object: ObjectId) -> bool {
-        if self.busy.contains(&object) {
-            return true;
-        }
-        let Some(n_seen) = self.none_free.get_mut(&object) else { return false };
-        let freed = &self.freed[*n_seen as usize..];
-        let is_busy = !freed.iter().any(|seat| holds(catalog, *seat, object));
-        match is_busy {
-            true => *n_seen = self.freed.len() as u32,
-            false => drop(self.none_free.remove(&object)),
-        }
-        is_busy
-    }
-
-    /// Forgets which holders were busy, as any of them may be free to serve again.
-    pub(super) fn forget_busy(&mut self) {
-        self.busy.clear();
-        self.none_free.clear();
-        self.freed.clear();
-    }
-
-    /// The load at which an executor serves no more attempts.
-    pub(super) fn uploads_full(&self) -> u32 {
-        self.config.uploads_max.saturating_mul(UPLOAD_PARTS)
-    }
-
     /// The least loaded holder that may serve one more attempt.
     fn free_holder(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> Option<Source> {
-        if self.is_busy(catalog, object) {
+        if self.uploads.is_busy(catalog, object) {
             return None;
         }
-        let n_max = self.uploads_full();
+        let n_max = self.uploads.full;
         let mut n_busy = 0;
         let mut best: Option<(u32, Seat)> = None;
         self.visit_holders(catalog, object, spread(seat, object), |holder| {
-            let n = self.uploads[holder.0 as usize];
+            let n = self.uploads.of(holder);
             n_busy += usize::from(n >= n_max);
             if n < n_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
                 best = Some((n, holder));
@@ -476,14 +425,10 @@ impl Affinity {
             }
             ControlFlow::Continue(())
         });
-        if best.is_none() && n_busy > 0 {
-            if n_busy >= BUSY_HOLDERS_MIN {
-                self.busy.insert(object);
-            } else {
-                self.none_free.insert(object, self.freed.len() as u32);
-            }
+        if best.is_none() {
+            self.uploads.note_busy(object, n_busy);
         }
-        best.map(|(_, holder)| Source::Peer(self.executor_at(holder).id))
+        best.map(|(_, holder)| Source::Peer(self.executors.at(holder).id))
     }
 
     /// Whether `object` is read past the cache of `seat`: no executor has it and no other task in sight
@@ -508,7 +453,7 @@ impl Affinity {
         {
             return false;
         }
-        let n_node = self.executor_at(seat).home_reads.len() as u32 + 1;
+        let n_node = self.executors.at(seat).home_reads.len() as u32 + 1;
         let size_bytes = self.size_of(catalog, object).max(1);
         let cost = if self.is_home_full(seat) { FULL_COST } else { 1.0 };
         self.home_rate(self.one_more(seat), n_node, true).is_some_and(|rate| {
@@ -526,7 +471,7 @@ impl Affinity {
         plan.task = Some(self.tasks.head(bundle).0);
         for i in 0..self.tasks.inputs(bundle).len() {
             let object = self.tasks.inputs(bundle)[i].object;
-            if self.executor_at(seat).has(catalog, seat, object) {
+            if self.executors.at(seat).has(catalog, seat, object) {
                 continue;
             }
             match self.route(catalog, now, seat, object) {
@@ -551,7 +496,8 @@ impl Affinity {
         key: QueueKey,
         routes: &mut Vec<Route>,
     ) {
-        let (Some(&seat), Some(bundle)) = (self.seat_of.get(&executor), self.tasks.bundle_of(key)) else {
+        let (Some(&seat), Some(bundle)) = (self.executors.seat_of.get(&executor), self.tasks.bundle_of(key))
+        else {
             return;
         };
         let moves = match self.plan.task == Some(key.task) {
@@ -572,7 +518,7 @@ impl Affinity {
             let is_here = catalog.is_held_by(object, seat);
             let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
             let source = planned.unwrap_or(Source::Home);
-            let is_coming = self.executor_at(seat).coming.contains_key(&object);
+            let is_coming = self.executors.at(seat).coming.contains_key(&object);
             if source == Source::Home && !is_coming && self.passes_by(catalog, now, seat, object) {
                 routes.push(Route { object, source: Some(source), direct: true, watched: true });
                 self.begin_direct(now, seat, key.task, object, is_here);
@@ -584,7 +530,7 @@ impl Affinity {
                 continue;
             }
             waits.push(object);
-            if let Some(coming) = self.executor_at_mut(seat).coming.get_mut(&object) {
+            if let Some(coming) = self.executors.at_mut(seat).coming.get_mut(&object) {
                 coming.tasks.push(key.task);
                 routes.push(Route { object, source: None, direct: false, watched: false });
                 continue;
@@ -604,11 +550,7 @@ impl Affinity {
             self.begin_disk(now, seat, key.task, cached_bytes);
         }
         if !waits.is_empty() || n_direct > 0 {
-            let seated = self.executor_at_mut(seat);
-            seated.moving.n_attempts += 1;
-            seated.moving.cpus += size.cpus;
-            seated.n_moves = seated.n_moves.wrapping_add(1);
-            self.settle_open(seat);
+            self.executors.begin_moving(seat, size.cpus);
             let inputs = self.tasks.inputs(bundle).iter().map(|e| e.object).collect();
             self.attempts.insert(key.task, Attempt { executor, size, lasts, inputs, waits, n_direct });
         }
@@ -616,13 +558,10 @@ impl Affinity {
 
     /// `task` reads `object` from home past the cache of `seat`; `is_hit`: the cache has the object.
     fn begin_direct(&mut self, now: Timestamp, seat: Seat, task: TaskId, object: ObjectId, is_hit: bool) {
-        self.home_load.pass(now, self.n_home_reads);
-        self.n_home_reads += 1;
-        self.n_direct += 1;
+        self.home.load.pass(now, self.home.n);
         self.streamed.insert(object);
-        let n_node = self.begin_read(seat, object);
-        let mark = self.home_load.begin(now, n_node);
-        self.direct.entry(task).or_default().push(Direct { seat, object, mark, is_hit });
+        let mark = self.home.begin(now, self.executors.at_mut(seat), object);
+        self.home.begin_direct(task, Direct { seat, object, mark, is_hit });
     }
 
     /// `object` sets out for the cache of `seat`.
@@ -634,29 +573,25 @@ impl Affinity {
         object: ObjectId,
         mut coming: Coming,
     ) {
-        self.home_load.pass(now, self.n_home_reads);
+        self.home.load.pass(now, self.home.n);
         coming.begun_at = now;
         let mut from = None;
         match coming.source {
             Source::Peer(peer) => {
-                self.first_copy_at.get_or_insert(now);
-                from = self.seat_of.get(&peer).copied();
+                self.times.first_copy_at.get_or_insert(now);
+                from = self.executors.seat_of.get(&peer).copied();
                 if let Some(from) = from {
-                    self.uploads[from.0 as usize] += coming.weight;
-                    coming.session = self.executor_at(from).session;
+                    self.uploads.begin(from, coming.weight);
+                    coming.session = self.executors.at(from).session;
                 }
             }
             Source::Home => {
-                let n_node = self.begin_read(seat, object);
-                coming.mark = self.home_load.begin(now, n_node);
-                self.n_home_reads += 1;
-                let n_reads = self.n_home_reads;
-                let arriving = Arriving { n: 0, since: now, n_reads, progress: None };
-                self.arriving.entry(object).or_insert(arriving).n += 1;
+                coming.mark = self.home.begin(now, self.executors.at_mut(seat), object);
+                self.home.begin_arriving(now, object);
                 self.reheat(catalog, object);
             }
         }
-        self.executor_at_mut(seat).coming.insert(object, coming);
+        self.executors.at_mut(seat).coming.insert(object, coming);
         self.spared.set_out(object, seat);
         if self.near.site(seat).is_some() {
             self.near.set_out(object, self.size_of(catalog, object), seat, from);
@@ -674,30 +609,30 @@ impl Affinity {
     /// The inputs of a task set out together, so each read counts all of them as reads of its node. `waits`: those that come
     /// into the cache.
     fn mark_reads_together(&mut self, seat: Seat, task: TaskId, waits: &[ObjectId]) {
-        let n_node = self.executor_at(seat).home_reads.len() as u32;
+        let n_node = self.executors.at(seat).home_reads.len() as u32;
         for object in waits {
-            if let Some(coming) = self.executor_at_mut(seat).coming.get_mut(object)
+            if let Some(coming) = self.executors.at_mut(seat).coming.get_mut(object)
                 && coming.begun_for == task
             {
                 coming.mark.n_node = n_node;
             }
         }
-        self.direct.get_mut(&task).into_iter().flatten().for_each(|read| read.mark.n_node = n_node);
+        self.home.direct.get_mut(&task).into_iter().flatten().for_each(|read| read.mark.n_node = n_node);
     }
 
     /// Records that `object` is on `seat` now; `true`: it had set out before.
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
-        let Some(coming) = self.executor_at_mut(seat).coming.remove(&object) else { return false };
+        let Some(coming) = self.executors.at_mut(seat).coming.remove(&object) else { return false };
         self.spared.stopped(object, seat);
         self.near.landed(object, seat);
         if coming.source == Source::Home {
             let size_bytes = self.size_of(catalog, object);
             let node = self.node_reads(catalog, seat, size_bytes);
-            self.end_read(seat, object);
+            self.home.end_at(self.executors.at_mut(seat), object);
             let is_large = |o: &ObjectId| self.size_of(catalog, *o) >= SMALL_BYTES;
             let is_beside_large =
-                size_bytes < SMALL_BYTES && self.executor_at(seat).home_reads.iter().any(is_large);
-            self.landed.push(Landed { seat, mark: coming.mark, size_bytes, node, is_beside_large });
+                size_bytes < SMALL_BYTES && self.executors.at(seat).home_reads.iter().any(is_large);
+            self.home.landed.push(Landed { seat, mark: coming.mark, size_bytes, node, is_beside_large });
         }
         for task in &coming.tasks {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };
@@ -705,45 +640,19 @@ impl Affinity {
             if attempt.waits.is_empty() && attempt.n_direct == 0 {
                 let cpus = attempt.size.cpus;
                 self.attempts.remove(task);
-                self.stop_moving(seat, cpus);
+                self.executors.stop_moving(seat, cpus);
             }
         }
         self.stop_using(catalog, object, &coming);
         true
     }
 
-    /// Records that `seat` begins to read `object` from home. Gives the number of objects that it reads
-    /// from home now.
-    fn begin_read(&mut self, seat: Seat, object: ObjectId) -> u32 {
-        let reads = &mut self.executor_at_mut(seat).home_reads;
-        reads.push(object);
-        let n = reads.len() as u32;
-        self.n_readers += u32::from(n == 1);
-        n
-    }
-
-    /// Records that one read of `object` from home by `seat` is over.
-    fn end_read(&mut self, seat: Seat, object: ObjectId) {
-        let Some(seated) = self.seated[seat.0 as usize].as_mut() else { return };
-        let reads = &mut seated.home_reads;
-        let at = reads.iter().position(|o| *o == object).expect("it was begun");
-        reads.swap_remove(at);
-        self.n_readers -= u32::from(reads.is_empty());
-    }
-
     /// The reads from home of `seat`, as a read that has moved `moved_bytes` counts them.
     fn node_reads(&self, catalog: &Catalog, seat: Seat, moved_bytes: u64) -> NodeReads {
         let moved_bytes = moved_bytes.max(1);
-        let reads = self.seated[seat.0 as usize].iter().flat_map(|m| &m.home_reads);
+        let reads = self.executors.by_seat[seat.0 as usize].iter().flat_map(|m| &m.home_reads);
         let alike = |o: &ObjectId| self.size_of(catalog, *o).min(moved_bytes) as f64 / moved_bytes as f64;
         NodeReads { n: reads.clone().count() as u32, n_alike: reads.map(alike).sum() }
-    }
-
-    fn stop_moving(&mut self, seat: Seat, cpus: u32) {
-        let moving = &mut self.executor_at_mut(seat).moving;
-        moving.n_attempts -= 1;
-        moving.cpus -= cpus;
-        self.settle_open(seat);
     }
 
     /// Gives back what a move that is over has used: its source's capacity, or its place among home's
@@ -751,29 +660,17 @@ impl Affinity {
     pub(super) fn stop_using(&mut self, catalog: &Catalog, object: ObjectId, coming: &Coming) {
         match coming.source {
             Source::Peer(from) => {
-                if let Some(&from) = self.seat_of.get(&from)
-                    && self.executor_at(from).session == coming.session
+                if let Some(&from) = self.executors.seat_of.get(&from)
+                    && self.executors.at(from).session == coming.session
                 {
-                    let n_max = self.uploads_full();
-                    let n = &mut self.uploads[from.0 as usize];
-                    self.changed = true;
-                    let was_full = *n >= n_max;
-                    *n -= coming.weight;
-                    if was_full && *n < n_max && !self.none_free.is_empty() {
-                        self.freed.push(from);
-                    }
+                    self.uploads.end(from, coming.weight);
+                    self.asking.changed = true;
                 }
             }
             Source::Home => {
-                self.n_home_reads -= 1;
-                self.home_load.end(coming.mark);
-                self.changed = true;
-                if let Some(arriving) = self.arriving.get_mut(&object) {
-                    arriving.n -= 1;
-                    if arriving.n == 0 {
-                        self.arriving.remove(&object);
-                    }
-                }
+                self.home.end(coming.mark);
+                self.asking.changed = true;
+                self.home.end_arriving(object);
                 self.reheat(catalog, object);
             }
         }
@@ -782,27 +679,27 @@ impl Affinity {
     /// Forgets an attempt that has ended: nothing moves for it any more.
     pub(super) fn forget_attempt(&mut self, catalog: &Catalog, task: TaskId) {
         self.end_disk(task);
-        if let Some(reads) = self.direct.remove(&task) {
-            self.n_home_reads -= reads.len() as u32;
-            self.n_direct -= reads.len() as u32;
+        if let Some(reads) = self.home.direct.remove(&task) {
             for read in reads {
-                self.home_load.end(read.mark);
-                self.end_read(read.seat, read.object);
+                self.home.end_direct(read.mark);
+                if let Some(seated) = self.executors.by_seat[read.seat.0 as usize].as_mut() {
+                    self.home.end_at(seated, read.object);
+                }
             }
-            self.ask_all_again();
+            self.asking.all_again(&self.executors.seats);
         }
         let Some(attempt) = self.attempts.remove(&task) else { return };
-        let Some(&seat) = self.seat_of.get(&attempt.executor) else { return };
-        self.stop_moving(seat, attempt.size.cpus);
+        let Some(&seat) = self.executors.seat_of.get(&attempt.executor) else { return };
+        self.executors.stop_moving(seat, attempt.size.cpus);
         for object in attempt.waits {
-            let coming = &mut self.executor_at_mut(seat).coming;
+            let coming = &mut self.executors.at_mut(seat).coming;
             let Some(c) = coming.get_mut(&object) else { continue };
             c.tasks.retain(|t| *t != task);
             if c.tasks.is_empty()
                 && let Some(c) = coming.remove(&object)
             {
                 if c.source == Source::Home {
-                    self.end_read(seat, object);
+                    self.home.end_at(self.executors.at_mut(seat), object);
                 }
                 self.spared.stopped(object, seat);
                 self.near.stopped(object, seat);
@@ -810,13 +707,13 @@ impl Affinity {
                 self.site_may_lose(catalog, seat, object);
             }
         }
-        self.ask_all_again();
+        self.asking.all_again(&self.executors.seats);
     }
 
     /// Learns from a progress report of a watched read from home.
     pub(super) fn watch(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, moved: &InputMoved) {
-        self.home_load.pass(now, self.n_home_reads);
-        let all = self.all_reads();
+        self.home.load.pass(now, self.home.n);
+        let all = self.home.all();
         let size_bytes = self.size_of(catalog, moved.object);
         if moved.source == Source::Home {
             self.see_home(seat, moved);
@@ -824,7 +721,8 @@ impl Affinity {
         if let Target::Cache(object) = moved.target
             && moved.source == Source::Home
             && let Some(mark) = self
-                .executor_at(seat)
+                .executors
+                .at(seat)
                 .coming
                 .get(&object)
                 .filter(|c| c.source == Source::Home)
@@ -832,37 +730,35 @@ impl Affinity {
         {
             let moved_bytes = moved.moved_bytes.min(size_bytes);
             let node = self.node_reads(catalog, seat, moved_bytes.saturating_sub(mark.moved_bytes));
-            let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
-            self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, node, all, sharing);
-            let mark = self.home_load.mark(mark, now, moved_bytes, node.n);
-            self.executor_at_mut(seat).coming.get_mut(&object).expect("it was there").mark = mark;
-            if let Some(arriving) = self.arriving.get_mut(&object) {
+            let sharing = self.home.load.sharing(mark, now, moved.moving_ns, all);
+            self.home.load.learn(mark, moved_bytes, now, moved.moving_ns, node, all, sharing);
+            let mark = self.home.load.mark(mark, now, moved_bytes, node.n);
+            self.executors.at_mut(seat).coming.get_mut(&object).expect("it was there").mark = mark;
+            if let Some(arriving) = self.home.arriving.get_mut(&object) {
                 let rate = moved.moved_bytes as f64 * 1e9 / moved.moving_ns.max(1) as f64;
                 if arriving.progress.is_none_or(|(_, before, _)| moved_bytes >= before) {
                     arriving.progress = Some((now, moved_bytes, rate));
                 }
             }
-            self.ask_all_again();
+            self.asking.all_again(&self.executors.seats);
         }
         if let Target::Private { task, .. } = moved.target
-            && let Some(reads) = self.direct.get(&task)
+            && let Some(reads) = self.home.direct.get(&task)
             && let Some(at) = reads.iter().position(|read| read.object == moved.object && read.seat == seat)
         {
             let Direct { mark, is_hit, .. } = reads[at];
             let node = self.node_reads(catalog, seat, moved.moved_bytes.saturating_sub(mark.moved_bytes));
-            let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
-            self.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, node, all, sharing);
-            let reads = self.direct.get_mut(&task).expect("it was there");
-            reads[at].mark = self.home_load.mark(mark, now, moved.moved_bytes, node.n);
+            let sharing = self.home.load.sharing(mark, now, moved.moving_ns, all);
+            self.home.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, node, all, sharing);
+            let reads = self.home.direct.get_mut(&task).expect("it was there");
+            reads[at].mark = self.home.load.mark(mark, now, moved.moved_bytes, node.n);
             if moved.is_all {
                 reads.swap_remove(at);
-                self.home_load.end(mark);
                 if reads.is_empty() {
-                    self.direct.remove(&task);
+                    self.home.direct.remove(&task);
                 }
-                self.n_home_reads -= 1;
-                self.n_direct -= 1;
-                self.end_read(seat, moved.object);
+                self.home.end_direct(mark);
+                self.home.end_at(self.executors.at_mut(seat), moved.object);
                 if !is_hit
                     && let Some(attempt) = self.attempts.get_mut(&task)
                     && {
@@ -872,45 +768,22 @@ impl Affinity {
                 {
                     let cpus = attempt.size.cpus;
                     self.attempts.remove(&task);
-                    self.stop_moving(seat, cpus);
+                    self.executors.stop_moving(seat, cpus);
                 }
             }
-            self.ask_all_again();
-        }
-    }
-
-    /// Learns from the times that the inputs of one attempt took, those from home and the copies apart. The
-    /// inputs moved together, so the longest wait counts for all of them.
-    pub(super) fn learn_times(&mut self, inputs: &[InputReport]) {
-        for from_home in [true, false] {
-            let is_of = |input: &&InputReport| match input.outcome {
-                CacheOutcome::Miss => from_home,
-                CacheOutcome::RemoteHit { .. } => !from_home,
-                _ => false,
-            };
-            let moved = || inputs.iter().filter(is_of);
-            let Some(wait_ns) = moved().map(|i| i.wait_ns).max() else { continue };
-            let size_bytes =
-                moved().map(|i| u128::from(i.size_bytes)).sum::<u128>().max(u128::from(SMALL_BYTES));
-            let rate = u128::from(wait_ns) * u128::from(MIB) / size_bytes;
-            let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-            let mean = if from_home { &mut self.home_ns_per_mib } else { &mut self.copy_ns_per_mib };
-            smooth(mean, rate, SMOOTHED_OVER);
+            self.asking.all_again(&self.executors.seats);
         }
     }
 
     pub(super) fn learn_size(&mut self, catalog: &Catalog, input: &InputReport) {
-        self.n_sizes += 1;
-        self.sum_sizes += u128::from(input.size_bytes);
-        let mean = ((self.sum_sizes / u128::from(self.n_sizes)) as u64).max(1);
-        if mean.abs_diff(self.size_bytes_assumed) > self.size_bytes_assumed / 10 {
-            self.size_bytes_assumed = mean;
+        if self.sizes.learn(input.size_bytes) {
+            let mean = self.sizes.assumed_bytes;
             let size_of = |object| catalog.size_bytes(object).unwrap_or(mean);
             for class in &mut self.tasks.classes {
                 class.single.resize(size_of);
                 class.multi.resize(size_of);
             }
-            for seated in self.seated.iter_mut().flatten() {
+            for seated in self.executors.by_seat.iter_mut().flatten() {
                 seated.apply_rank_updates();
                 seated.near.iter_mut().flatten().for_each(|rank| rank.resize(size_of));
             }

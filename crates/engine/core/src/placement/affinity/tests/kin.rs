@@ -1,6 +1,7 @@
 //! Tasks whose inputs leave home once.
 
 use super::*;
+use std::collections::BTreeMap;
 
 impl World {
     /// A task with the hint.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::event::Target;
+use crate::placement::affinity::home::HomeLoad;
+use std::collections::BTreeMap;
 
 #[test]
 fn how_long_tiny_files_take_says_little_of_large_ones() {
@@ -191,7 +193,7 @@ fn n_past_cache(disk_bytes_per_s: u64, home_bytes_per_s: u64) -> usize {
     world.queue.moved(&world.catalog, now, ExecutorId(first.executor), &moved);
     while world.place().is_ok() {}
     world.check();
-    let n = world.queue.direct.len();
+    let n = world.queue.home.direct.len();
     world.end_all();
     world.check();
     n
@@ -276,7 +278,7 @@ fn small_reads_do_not_make_the_link_of_a_large_one_look_quicker() {
         is_all: false,
     };
     world.queue.moved(&world.catalog, world.now, ExecutorId(0), &moved);
-    let node_max = world.queue.home_load.node_max;
+    let node_max = world.queue.home.load.node_max;
     assert!((1e6..1.1e6).contains(&node_max), "{node_max} bytes/s, where 10,000 came in 10 ms");
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::event::Target;
 use crate::network::Network;
 use eyas_terms::rng::Rng;
+use std::collections::BTreeMap;
 
 /// `n` executors with two slots, in three sites in turn, as round trips show them.
 fn three_sites(n: u32, n_objects: u32) -> World {
