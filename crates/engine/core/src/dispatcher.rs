@@ -63,6 +63,7 @@ mod additions;
 mod ask;
 mod assign;
 mod attempts;
+mod counts;
 mod exchange;
 mod executors;
 mod forget;
@@ -88,6 +89,7 @@ mod walltimes;
 mod workload;
 
 pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
+pub use counts::{BytesRead, EndCounts, TaskCounts};
 pub use forget::KeepRuns;
 pub use moves::CollectiveMode;
 pub use revivals::REVIVALS_MAX;
@@ -199,18 +201,9 @@ pub struct RunState {
     pub ended: Option<Timestamp>,
     /// When the last part of a run in parts ended, as far as this dispatcher has heard.
     all_parts_ended: Option<Timestamp>,
-    pub n_tasks: u64,
-    pub n_waiting: u64,
-    pub n_ready: u64,
-    /// Tasks given to an executor; `n_landing` of them are bringing their outputs home.
-    pub n_reserved: u64,
-    pub n_landing: u64,
-    pub n_done: u64,
-    pub n_failed: u64,
-    pub n_cancelled: u64,
-    pub local_bytes: u64,
-    pub peer_bytes: u64,
-    pub home_bytes: u64,
+    pub tasks: TaskCounts,
+    pub ends: EndCounts,
+    pub read: BytesRead,
     /// Files that tasks which are done made, and that are no outputs.
     pub left: LeftFiles,
     /// The latest failures.

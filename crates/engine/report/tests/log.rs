@@ -38,16 +38,16 @@ fn totals_are_the_dispatchers_own() {
             assert!(report.complete && !report.torn, "seed {seed}");
             assert_eq!(
                 (t.n_tasks, t.n_done, t.n_failed, t.n_cancelled, t.n_unfinished),
-                (run.n_tasks, run.n_done, run.n_failed, run.n_cancelled, 0),
+                (run.tasks.n_tasks, run.ends.n_done, run.ends.n_failed, run.ends.n_cancelled, 0),
                 "seed {seed}"
             );
             assert_eq!(
                 (t.cache_local_bytes, t.cache_remote_bytes, t.home_in_bytes),
-                (run.local_bytes, run.peer_bytes, run.home_bytes),
+                (run.read.local_bytes, run.read.peer_bytes, run.read.home_bytes),
                 "seed {seed}"
             );
             assert_eq!(t.makespan_ns, run.ended.unwrap().since_ns(run.opened), "seed {seed}");
-            assert_eq!(report.failures.len() as u64, run.n_failed);
+            assert_eq!(report.failures.len() as u64, run.ends.n_failed);
             let ended = t.n_attempts_failed + t.n_attempts_lost + t.n_attempts_cancelled;
             assert_eq!(t.n_attempts, ended + t.n_done, "seed {seed}: every attempt ended once");
         }
@@ -174,7 +174,7 @@ fn a_restart_is_told_once() {
             let t = &report.totals;
             assert_eq!(
                 (t.n_tasks, t.n_done, t.n_failed, t.n_cancelled, t.n_unfinished),
-                (run.n_tasks, run.n_done, run.n_failed, run.n_cancelled, 0),
+                (run.tasks.n_tasks, run.ends.n_done, run.ends.n_failed, run.ends.n_cancelled, 0),
                 "seed {seed}"
             );
             let ended = t.n_attempts_failed + t.n_attempts_lost + t.n_attempts_cancelled;

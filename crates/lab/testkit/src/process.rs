@@ -828,7 +828,9 @@ fn assert_same(cleaned: &Dispatcher, whole: &Dispatcher) {
     let runs = |core: &Dispatcher| -> Vec<_> {
         core.work()
             .runs()
-            .map(|(run, r)| (run, r.n_tasks, r.n_done, r.n_failed, r.n_cancelled, r.opened, r.ended))
+            .map(|(run, r)| {
+                (run, r.tasks.n_tasks, r.ends.n_done, r.ends.n_failed, r.ends.n_cancelled, r.opened, r.ended)
+            })
             .collect()
     };
     assert_eq!(runs(cleaned), runs(whole), "promise 1: runs of a cleaned journal");

@@ -130,7 +130,7 @@ fn after_a_restart_a_run_has_its_added_tasks() {
     c.feed(Event::RunCommitted { run });
     c.feed(Event::Recovered);
     let state = c.core.work().find_run(whole).expect("it is there");
-    assert_eq!((state.n_tasks, state.n_done, state.ended), (3, 2, None));
+    assert_eq!((state.tasks.n_tasks, state.ends.n_done, state.ended), (3, 2, None));
     // No executor has the file any more, so it is made again for the reader.
     c.node(1, 1).wait(3).expect(&["revive 0 for run:here.1/x", "assign 0.65537 to 1"]);
     c.done(1, (0, 65537)).expect(&["end 0 done", "assign 1.1 to 1"]);

@@ -514,7 +514,7 @@ fn a_failed_maker_takes_a_long_chain_with_it() {
     let report =
         c.report((0, 1), Outcome::Failed(Failure { kind: FailureKind::ExitCode(1), message: "".into() }));
     c.core.handle(c.now, Event::AttemptEnded { executor: ExecutorId(1), report: report.into() }, &mut out);
-    assert_eq!(c.core.work().find_run(run).map(|r| r.n_failed), Some(n));
+    assert_eq!(c.core.work().find_run(run).map(|r| r.ends.n_failed), Some(n));
 }
 
 #[test]

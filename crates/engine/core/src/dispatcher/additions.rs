@@ -320,12 +320,10 @@ impl Dispatcher {
         }
         let state = self.work.run_mut(whole);
         state.additions.n_added += 1;
-        state.n_tasks += added.n_tasks;
+        state.tasks.n_tasks += added.tasks.n_tasks;
         state.arrays.extend(&added.arrays);
         // Tasks of the submission that had ended before a restart.
-        state.n_done += added.n_done;
-        state.n_failed += added.n_failed;
-        state.n_cancelled += added.n_cancelled;
+        state.ends.add(&added.ends);
         state.failures.extend(added.failures);
         let n_surplus = state.failures.len().saturating_sub(FAILURES_KEPT);
         state.failures.drain(..n_surplus);

@@ -478,15 +478,15 @@ impl Dispatcher {
         assert_eq!(self.schedule.run_times.n_ready(), self.schedule.ready.n_tasks);
         for (run, state) in self.work.runs.iter().filter(|(_, r)| r.started) {
             let of_run = |task: &&TaskId| self.work.tasks.run_of(**task) == *run;
-            assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");
+            assert_eq!(ready.iter().filter(of_run).count() as u64, state.tasks.n_ready, "{run:?} ready");
             assert_eq!(
                 self.waits.n_missing.keys().filter(of_run).count() as u64,
-                state.n_waiting,
+                state.tasks.n_waiting,
                 "{run:?} waiting"
             );
             assert_eq!(
                 self.schedule.attempts.reserved.keys().filter(of_run).count() as u64,
-                state.n_reserved,
+                state.tasks.n_reserved,
                 "{run:?} reserved"
             );
             let landing = self
@@ -497,11 +497,10 @@ impl Dispatcher {
                 .filter(of_run)
                 .filter(|t| self.schedule.attempts.reserved[t].landing)
                 .count();
-            assert_eq!(landing as u64, state.n_landing, "{run:?} landing");
-            let ended = state.n_done + state.n_failed + state.n_cancelled;
-            let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
-            assert_eq!(sum, state.n_tasks, "{run:?}: every task is somewhere");
-            assert!(state.ended.is_none() || ended == sum, "{run:?} has ended with all its tasks");
+            assert_eq!(landing as u64, state.tasks.n_landing, "{run:?} landing");
+            let sum = state.tasks.n_ready + state.tasks.n_waiting + state.tasks.n_reserved + state.ends.n();
+            assert_eq!(sum, state.tasks.n_tasks, "{run:?}: every task is somewhere");
+            assert!(state.ended.is_none() || state.ends.n() == sum, "{run:?} has ended with all its tasks");
             let n_open = self.work.runs.values().filter(|r| r.into == Some(*run)).count();
             assert_eq!(n_open, state.additions.n_open as usize, "{run:?}: submissions into it");
             assert!(state.ended.is_none() || n_open == 0, "{run:?} has ended while tasks are added");

@@ -9,9 +9,9 @@ use super::executors::Executors;
 use super::schedule::Schedule;
 use super::tasks::End;
 use super::{
-    Dispatcher, DispatcherConfig, RETURN_GRACE_NS, RETURN_GRACE_NS_MAX, RETURN_GRACE_PART, RunState, Workload,
+    Dispatcher, DispatcherConfig, RETURN_GRACE_NS, RETURN_GRACE_NS_MAX, RETURN_GRACE_PART, Workload,
 };
-use crate::event::{Action, AttemptReport, InputReport, Offer};
+use crate::event::{Action, AttemptReport, Offer};
 use crate::placement::NeedsId;
 use eyas_terms::{
     AttemptNo, CacheOutcome, ExecutorId, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp,
@@ -198,22 +198,6 @@ impl Attempts {
     }
 }
 
-impl RunState {
-    /// Counts the bytes that an attempt read, by where they came from.
-    fn count_inputs(&mut self, inputs: &[InputReport]) {
-        for input in inputs {
-            match input.outcome {
-                CacheOutcome::LocalHit
-                | CacheOutcome::Joined
-                | CacheOutcome::InPlace
-                | CacheOutcome::Made => self.local_bytes += input.size_bytes,
-                CacheOutcome::RemoteHit { .. } => self.peer_bytes += input.size_bytes,
-                CacheOutcome::Miss | CacheOutcome::Direct => self.home_bytes += input.size_bytes,
-            }
-        }
-    }
-}
-
 impl Schedule {
     /// How long an attempt that ended well took says how long others of its stage will.
     fn learn_run_time(&mut self, work: &Workload, report: &AttemptReport) {
@@ -305,7 +289,7 @@ impl Dispatcher {
             &report.inputs,
         );
         let state = self.work.run_mut(run);
-        state.count_inputs(&report.inputs);
+        state.read.count(&report.inputs);
         if let Some(left) = report.left.as_deref().filter(|_| report.outcome == Outcome::Done) {
             state.left.add(left);
         }
@@ -321,7 +305,7 @@ impl Dispatcher {
         }
         if lands {
             self.schedule.attempts.reserved.get_mut(&task).expect("seen above").landing = true;
-            self.work.run_mut(run).n_landing += 1;
+            self.work.run_mut(run).tasks.n_landing += 1;
             return;
         }
         let r = self.schedule.release(&mut self.work, task);
@@ -544,7 +528,7 @@ impl Dispatcher {
                 continue;
             }
             if self.waits.n_missing.remove(&task).is_some() {
-                self.work.run_mut(run).n_waiting -= 1;
+                self.work.run_mut(run).tasks.n_waiting -= 1;
             } else {
                 self.schedule.take_ready(&mut self.work, task);
             }
@@ -615,7 +599,7 @@ impl Dispatcher {
                 }
                 self.waits.n_missing.remove(&subscriber);
                 let run = self.work.tasks.run_of(subscriber);
-                self.work.run_mut(run).n_waiting -= 1;
+                self.work.run_mut(run).tasks.n_waiting -= 1;
                 if outcome == Outcome::Done {
                     self.schedule.requeue(&mut self.work, now, subscriber);
                 } else if outcome == Outcome::Cancelled {
@@ -634,9 +618,8 @@ impl Dispatcher {
 
     pub(super) fn check_run_end(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let state = self.work.run_mut(run);
-        let n_ended = state.n_done + state.n_failed + state.n_cancelled;
         let is_whole = state.committed && state.additions.n_open == 0;
-        if is_whole && state.ended.is_none() && n_ended == state.n_tasks {
+        if is_whole && state.ended.is_none() && state.ends.n() == state.tasks.n_tasks {
             state.ended = Some(now);
             self.work.forget_writers(run);
             self.moves.forget_patterns(run);

@@ -366,8 +366,8 @@ impl Schedule {
         self.hold_elsewhere(work, r.needs);
         self.shares.not_held(work.owner_of(task), r.cpus, r.given_at);
         let run = work.run_mut(work.tasks.run_of(task));
-        run.n_reserved -= 1;
-        run.n_landing -= u64::from(r.landing);
+        run.tasks.n_reserved -= 1;
+        run.tasks.n_landing -= u64::from(r.landing);
         for output in &r.outputs {
             self.attempts.making.remove(output);
         }
@@ -384,7 +384,7 @@ impl Schedule {
         self.attempts.n_given += 1;
         self.shares.held(work.owner_of(task), r.cpus, r.given_at);
         let run = work.run_mut(work.tasks.run_of(task));
-        run.n_reserved += 1;
+        run.tasks.n_reserved += 1;
         for output in &r.outputs {
             self.attempts.making.insert(*output, task);
         }

@@ -49,7 +49,7 @@ impl GivenUp {
     ) {
         self.unrecorded.insert(task, attempt);
         waits.n_missing.insert(task, 1);
-        work.run_mut(work.tasks.run_of(task)).n_waiting += 1;
+        work.run_mut(work.tasks.run_of(task)).tasks.n_waiting += 1;
         out.push(Action::RecordGivenUp { task, attempt });
     }
 
@@ -75,7 +75,7 @@ impl GivenUp {
         if waited {
             self.unrecorded.remove(&task);
             waits.n_missing.remove(&task);
-            work.run_mut(work.tasks.run_of(task)).n_waiting -= 1;
+            work.run_mut(work.tasks.run_of(task)).tasks.n_waiting -= 1;
             schedule.requeue(work, now, task);
         }
     }

@@ -153,7 +153,7 @@ impl Waits {
             if self.n_missing.remove(&task).is_none() {
                 continue;
             }
-            work.run_mut(work.tasks.run_of(task)).n_waiting -= 1;
+            work.run_mut(work.tasks.run_of(task)).tasks.n_waiting -= 1;
             let failure = Failure { kind: FailureKind::InputUnavailable, message: message.into() };
             ends.push((task, if cancelled { Outcome::Cancelled } else { Outcome::Failed(failure) }));
         }
@@ -175,7 +175,7 @@ impl Dispatcher {
                     *n_missing -= 1;
                     if *n_missing == 0 {
                         self.waits.n_missing.remove(&reader);
-                        self.work.run_mut(self.work.tasks.run_of(reader)).n_waiting -= 1;
+                        self.work.run_mut(self.work.tasks.run_of(reader)).tasks.n_waiting -= 1;
                         self.schedule.requeue(&mut self.work, now, reader);
                     }
                 }

@@ -273,7 +273,7 @@ impl Dispatcher {
 
     fn queue_apart(&mut self, now: Timestamp, task: TaskId) {
         if self.reach.leave(task) && self.waits.n_missing.remove(&task).is_some() {
-            self.work.run_mut(self.work.tasks.run_of(task)).n_waiting -= 1;
+            self.work.run_mut(self.work.tasks.run_of(task)).tasks.n_waiting -= 1;
             self.schedule.requeue(&mut self.work, now, task);
         }
     }
@@ -411,7 +411,7 @@ impl Dispatcher {
         }
         self.schedule.take_ready(&mut self.work, task);
         self.waits.n_missing.insert(task, 1);
-        self.work.run_mut(run).n_waiting += 1;
+        self.work.run_mut(run).tasks.n_waiting += 1;
         self.reach.enter(task, Apart { executor: at, lacking, awaits, until: now.plus_ns(APART_NS) });
         None
     }

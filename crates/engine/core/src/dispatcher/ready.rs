@@ -208,7 +208,7 @@ impl Schedule {
         }
         self.shares.not_ready(owner);
         self.ready.n_tasks -= 1;
-        work.run_mut(work.tasks.run_of(task)).n_ready -= 1;
+        work.run_mut(work.tasks.run_of(task)).tasks.n_ready -= 1;
         let ArrayState { array, stage, needs, .. } = &work.tasks.arrays[array.0 as usize];
         self.run_times.not_ready(*stage, task_size(array, *needs));
     }
@@ -217,7 +217,7 @@ impl Schedule {
     pub(super) fn count_ready(&mut self, work: &mut Workload, run: RunId, array: ArrayId, n: u64) {
         self.ready.n_tasks += n;
         let state = work.run_mut(run);
-        state.n_ready += n;
+        state.tasks.n_ready += n;
         self.shares.ready(state.owner, n);
         let ArrayState { array, stage, needs, .. } = &work.tasks.arrays[array.0 as usize];
         self.run_times.ready(*stage, task_size(array, *needs), n);

@@ -327,7 +327,7 @@ impl Residents {
         }
         schedule.take_ready(work, task);
         waits.n_missing.insert(task, unread.len() as u32);
-        work.run_mut(run).n_waiting += 1;
+        work.run_mut(run).tasks.n_waiting += 1;
         for object in unread.iter().copied() {
             if let Some(read) = self.reads.get_mut(&object) {
                 read.waiters.push(task);
@@ -557,7 +557,7 @@ impl Dispatcher {
                 continue;
             }
             self.waits.n_missing.remove(&task);
-            self.work.run_mut(run).n_waiting -= 1;
+            self.work.run_mut(run).tasks.n_waiting -= 1;
             match failure {
                 None => self.schedule.requeue(&mut self.work, now, task),
                 Some(failure) => self.end_task(now, task, Outcome::Failed(failure.clone()), out),

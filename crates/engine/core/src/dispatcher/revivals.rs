@@ -48,7 +48,7 @@ impl Intermediates {
         let until = now.plus_ns((SICK_NS << n.min(6)).min(SICK_NS_MAX) / 2);
         self.resting.insert((until, task));
         waits.n_missing.insert(task, 1);
-        work.run_mut(work.tasks.run_of(task)).n_waiting += 1;
+        work.run_mut(work.tasks.run_of(task)).tasks.n_waiting += 1;
     }
 
     /// Queues tasks again whose rest is over.
@@ -64,7 +64,7 @@ impl Intermediates {
         {
             self.resting.pop_first();
             if waits.n_missing.remove(&task).is_some() {
-                work.run_mut(work.tasks.run_of(task)).n_waiting -= 1;
+                work.run_mut(work.tasks.run_of(task)).tasks.n_waiting -= 1;
                 schedule.requeue(work, now, task);
             }
         }
@@ -82,7 +82,7 @@ impl Intermediates {
         for task in self.parked.remove(&executor).unwrap_or_default() {
             if waits.n_missing.remove(&task).is_some() {
                 let run = work.tasks.run_of(task);
-                work.run_mut(run).n_waiting -= 1;
+                work.run_mut(run).tasks.n_waiting -= 1;
                 schedule.requeue(work, now, task);
             }
         }
@@ -100,7 +100,7 @@ impl Intermediates {
         let n_attempts = *n * REVIVAL_ATTEMPTS;
         attempts.histories.insert(task, History { n_attempts, ..History::default() });
         let run = work.tasks.run_of(task);
-        work.run_mut(run).n_done -= 1;
+        work.run_mut(run).ends.n_done -= 1;
     }
 }
 
@@ -202,11 +202,11 @@ impl Dispatcher {
             Missing::Silent(holder) => {
                 self.intermediates.parked.entry(holder).or_default().push(task);
                 self.waits.n_missing.insert(task, 1);
-                self.work.run_mut(run).n_waiting += 1;
+                self.work.run_mut(run).tasks.n_waiting += 1;
             }
             Missing::Makers(makers, imports) => {
                 self.waits.n_missing.insert(task, (makers.len() + imports.len()) as u32);
-                self.work.run_mut(run).n_waiting += 1;
+                self.work.run_mut(run).tasks.n_waiting += 1;
                 for object in imports {
                     self.exchange.await_import(&self.work, task, object);
                 }
@@ -234,7 +234,7 @@ impl Dispatcher {
             let run = self.work.tasks.run_of(task);
             self.work.tasks.arrays[array.0 as usize].ends.set(i, End::Not);
             let state = self.work.run_mut(run);
-            state.n_done -= 1;
+            state.ends.n_done -= 1;
             state.begin_again();
             out.push(Action::ReviveTask { task, lost });
             for object in self.intermediates.files_made(&mut self.work, task) {
@@ -307,7 +307,7 @@ impl Dispatcher {
                 continue;
             }
             self.waits.n_missing.insert(task, makers.len() as u32 + n_awaited);
-            self.work.run_mut(run).n_waiting += 1;
+            self.work.run_mut(run).tasks.n_waiting += 1;
             for maker in makers {
                 self.waits.subscribers.entry(maker).or_default().push(task);
             }

@@ -91,7 +91,7 @@ impl Dispatcher {
         let id = ArrayId(self.work.tasks.arrays.len() as u32);
         let base = TaskId(self.work.tasks.next_task);
         self.work.tasks.next_task += u64::from(array.n_tasks);
-        state.n_tasks += u64::from(array.n_tasks);
+        state.tasks.n_tasks += u64::from(array.n_tasks);
         state.arrays.push(id);
         let ends = Ends::new(array.n_tasks);
         let any_run_file = |list: &[(Pattern, Pattern)]| list.iter().any(|(_, l)| array.may_stay(l));
@@ -320,7 +320,7 @@ impl Dispatcher {
         }
         if n > 0 {
             self.waits.n_missing.insert(task, n);
-            self.work.run_mut(run).n_waiting += 1;
+            self.work.run_mut(run).tasks.n_waiting += 1;
         }
         Ok(n)
     }

@@ -161,15 +161,11 @@ impl Workload {
 
     pub(super) fn count_end(&mut self, run: RunId, task: TaskId, outcome: &Outcome) {
         let state = self.run_mut(run);
-        match outcome {
-            Outcome::Done => state.n_done += 1,
-            Outcome::Cancelled => state.n_cancelled += 1,
-            Outcome::Failed(failure) => {
-                state.n_failed += 1;
-                state.failures.push_back((task, failure.clone()));
-                if state.failures.len() > FAILURES_KEPT {
-                    state.failures.pop_front();
-                }
+        state.ends.count(outcome);
+        if let Outcome::Failed(failure) = outcome {
+            state.failures.push_back((task, failure.clone()));
+            if state.failures.len() > FAILURES_KEPT {
+                state.failures.pop_front();
             }
         }
     }

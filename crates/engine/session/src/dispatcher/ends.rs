@@ -3,6 +3,7 @@
 
 use super::forget::Asker;
 use super::{Outside, Record, Seq, Session};
+use eyas_core::dispatcher::EndCounts;
 use eyas_core::event::Event;
 use eyas_core::group::PartEnd;
 use eyas_terms::{AttemptNo, Digest, ExecutorId, MemberId, Outcome, RunId, TaskId};
@@ -73,20 +74,6 @@ impl From<&Outcome> for Ended {
     }
 }
 
-/// Ends that are durable, per run.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Durable {
-    pub(super) n_done: u64,
-    pub(super) n_failed: u64,
-    pub(super) n_cancelled: u64,
-}
-
-impl Durable {
-    pub(super) fn n_ended(self) -> u64 {
-        self.n_done + self.n_failed + self.n_cancelled
-    }
-}
-
 /// How soon the journal is to write what was appended.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Commit {
@@ -111,7 +98,7 @@ pub(super) struct Recording {
     /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
     pub(super) outputs: HashMap<TaskId, Vec<(Digest, u64)>>,
     /// Ends that are durable, by run.
-    pub(super) durable: BTreeMap<RunId, Durable>,
+    pub(super) durable: BTreeMap<RunId, EndCounts>,
     /// The latest record that something waited for, and the latest that is on the disk.
     appended: Seq,
     durable_seq: Seq,

@@ -106,7 +106,7 @@ impl<O: Outside> Session<O> {
         if !self.forgetting.asked.is_empty() {
             return;
         }
-        let n_known: u64 = self.core.work().runs().map(|(_, r)| r.n_tasks).sum();
+        let n_known: u64 = self.core.work().runs().map(|(_, r)| r.tasks.n_tasks).sum();
         let n_forgotten_max = n_known / KNOWN_FOR_EACH_FORGOTTEN;
         if self.forgetting.n_tasks >= self.options.clean_after_tasks.max(n_forgotten_max) {
             self.forgetting.n_tasks = 0;
@@ -117,7 +117,7 @@ impl<O: Outside> Session<O> {
 
     /// Forgets what is known of `run` and of submissions into it.
     pub(super) fn forget_run(&mut self, run: RunId) {
-        self.forgetting.n_tasks += self.core.work().find_run(run).map_or(0, |r| r.n_tasks);
+        self.forgetting.n_tasks += self.core.work().find_run(run).map_or(0, |r| r.tasks.n_tasks);
         self.forgetting.any = true;
         self.recording.durable.remove(&run);
         self.submissions.added.retain(|(of, _), _| *of != run);

@@ -192,7 +192,7 @@ impl<O: Outside> Session<O> {
         }
         self.submissions.submitting.remove(&run);
         self.note_prepared(run);
-        let n_tasks = self.core.work().find_run(run).map_or(0, |r| r.n_tasks);
+        let n_tasks = self.core.work().find_run(run).map_or(0, |r| r.tasks.n_tasks);
         self.reply(connection, number, ReplyBody::RunPrepared { run, n_tasks });
     }
 

@@ -220,7 +220,7 @@ impl<O: Outside> Session<O> {
                 return false;
             };
             let durable = self.recording.durable.get(run).copied().unwrap_or_default();
-            let is_over = state.ended.is_some() && durable.n_ended() == state.n_tasks;
+            let is_over = state.ended.is_some() && durable.n() == state.tasks.n_tasks;
             while !untold.is_empty() || is_over {
                 let n = untold.len().min(TASKS_IN_ANSWER);
                 let tasks: Vec<TaskPrinted> =

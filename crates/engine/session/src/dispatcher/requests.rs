@@ -105,7 +105,7 @@ impl<O: Outside> Session<O> {
         };
         let left = |core: &Dispatcher, run: &RunId| {
             let r = core.work().find_run(*run).expect("it was just looked up");
-            r.n_ready + r.n_waiting + r.n_reserved
+            r.tasks.n_ready + r.tasks.n_waiting + r.tasks.n_reserved
         };
         let mut n_tasks = 0;
         let has_ended = |task: TaskId| {

@@ -104,8 +104,7 @@ impl<O: Outside> Session<O> {
     fn run_status(&self, run: RunId) -> RunStatus {
         let r: &RunState = self.core.work().find_run(run).expect("the run was looked up");
         let durable = self.recording.durable.get(&run).copied().unwrap_or_default();
-        let n_ended = durable.n_ended();
-        let known = r.n_done + r.n_failed + r.n_cancelled;
+        let (n_ended, known) = (durable.n(), r.ends.n());
         let n_running: usize = self
             .executors
             .by_id
@@ -119,27 +118,27 @@ impl<O: Outside> Session<O> {
                     .count()
             })
             .sum();
-        let n_running = (n_running as u64).min(r.n_reserved - r.n_landing);
+        let n_running = (n_running as u64).min(r.tasks.n_reserved - r.tasks.n_landing);
         let (n_nodes_pending, pending_why) = self.pending_nodes();
         RunStatus {
             run,
             name: r.name.clone(),
-            n_tasks: r.n_tasks,
-            n_waiting: r.n_waiting,
-            n_ready: r.n_ready,
-            n_reserved: r.n_reserved - r.n_landing - n_running,
+            n_tasks: r.tasks.n_tasks,
+            n_waiting: r.tasks.n_waiting,
+            n_ready: r.tasks.n_ready,
+            n_reserved: r.tasks.n_reserved - r.tasks.n_landing - n_running,
             n_running,
             // Ended, but not durable yet: not told as an end.
-            n_landing: r.n_landing + known.saturating_sub(n_ended),
+            n_landing: r.tasks.n_landing + known.saturating_sub(n_ended),
             n_done: durable.n_done,
             n_failed: durable.n_failed,
             n_cancelled: durable.n_cancelled,
-            local_bytes: r.local_bytes,
-            peer_bytes: r.peer_bytes,
-            home_bytes: r.home_bytes,
+            local_bytes: r.read.local_bytes,
+            peer_bytes: r.read.peer_bytes,
+            home_bytes: r.read.home_bytes,
             left: r.left.clone(),
             opened: r.opened,
-            ended: r.ended.filter(|_| n_ended == r.n_tasks),
+            ended: r.ended.filter(|_| n_ended == r.tasks.n_tasks),
             failures: self.durable_failures(r, durable.n_failed),
             n_nodes: self.n_nodes(),
             n_nodes_pending,
@@ -151,7 +150,7 @@ impl<O: Outside> Session<O> {
 
     /// The latest failures that may be told: `n_failed` of the run's are durable, and they become so in order.
     fn durable_failures(&self, run: &RunState, n_failed: u64) -> Vec<(String, String)> {
-        let n_told = run.failures.len().saturating_sub((run.n_failed - n_failed) as usize);
+        let n_told = run.failures.len().saturating_sub((run.ends.n_failed - n_failed) as usize);
         let told = run.failures.iter().take(n_told);
         told.map(|(task, failure)| (self.core.work().user_id(*task), failure.message.clone())).collect()
     }
@@ -230,12 +229,12 @@ impl<O: Outside> Session<O> {
         let mut watches = std::mem::take(&mut self.watches);
         watches.retain_mut(|watch| {
             let durable = self.recording.durable.get(&watch.run).copied().unwrap_or_default();
-            let n_ended = durable.n_ended();
+            let n_ended = durable.n();
             let over = self
                 .core
                 .work()
                 .find_run(watch.run)
-                .is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);
+                .is_some_and(|r| r.ended.is_some() && n_ended == r.tasks.n_tasks);
             if !over && now.since_ns(watch.told) < watch.interval_ns {
                 return true;
             }

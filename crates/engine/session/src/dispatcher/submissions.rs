@@ -235,7 +235,7 @@ impl<O: Outside> Session<O> {
     /// The submission `run` is durable. Gives the run that its tasks are in now, and how many they are.
     pub(super) fn on_committed(&mut self, run: RunId) -> (RunId, u64) {
         self.submissions.decided = true;
-        let n_tasks = self.core.work().find_run(run).map_or(0, |r| r.n_tasks);
+        let n_tasks = self.core.work().find_run(run).map_or(0, |r| r.tasks.n_tasks);
         self.feed(Event::RunCommitted { run });
         let Some(Adding { addition: Addition { run: whole, token, digest }, .. }) =
             self.submissions.adding.remove(&run)
@@ -245,10 +245,7 @@ impl<O: Outside> Session<O> {
         self.submissions.added.insert((whole, token), Added { number: run, digest, n_tasks });
         // Read back from the journal: ends of its tasks.
         let ended = self.recording.durable.remove(&run).unwrap_or_default();
-        let durable = self.recording.durable.entry(whole).or_default();
-        durable.n_done += ended.n_done;
-        durable.n_failed += ended.n_failed;
-        durable.n_cancelled += ended.n_cancelled;
+        self.recording.durable.entry(whole).or_default().add(&ended);
         (whole, n_tasks)
     }
 

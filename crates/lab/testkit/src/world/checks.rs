@@ -25,7 +25,7 @@ impl World {
         let is_caused = match failure.kind {
             FailureKind::ExitCode(_) => o.task_fails > 0,
             FailureKind::InputUnavailable => {
-                let any_failed = run.n_failed + run.n_cancelled > 1 || self.any_failed(run_id);
+                let any_failed = run.ends.n_failed + run.ends.n_cancelled > 1 || self.any_failed(run_id);
                 any_failed || bad_transfers || o.n_home_changes > 0
             }
             FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,

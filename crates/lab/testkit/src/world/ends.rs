@@ -238,7 +238,7 @@ impl World {
             n_done += 1;
         }
         for process in self.members.iter().filter_map(|member| member.process.as_ref()) {
-            n_done += process.core().work().runs().map(|(_, r)| r.n_done).sum::<u64>();
+            n_done += process.core().work().runs().map(|(_, r)| r.ends.n_done).sum::<u64>();
         }
         assert_eq!(n_done, n_tasks, "promise 4: each task is done once");
     }

@@ -277,7 +277,7 @@ impl Dispatcher {
                 }
             }
             self.waits.n_missing.remove(&task);
-            self.work.run_mut(key.0).n_waiting -= 1;
+            self.work.run_mut(key.0).tasks.n_waiting -= 1;
             match outcome {
                 Some(outcome) => self.end_task(now, task, outcome, out),
                 None => self.schedule.requeue(&mut self.work, now, task),
