@@ -1,4 +1,4 @@
-"""`eyas.futures.Executor`, beside what CPython's own tests look at (scripts/futures.py)."""
+"""`eyas.futures.Executor`, beside what CPython's own tests look at (scripts/suites.py)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def test_the_interpreter_ends_when_the_last_call_has(start: Start) -> None:
 @pytest.mark.timeout(1200)
 def test_cpythons_own_tests_pass_as_they_do_with_its_executors() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "futures.py"], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / "scripts" / "suites.py", "futures"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -135,3 +138,13 @@ def test_calls_that_wait_are_cancelled_and_an_interrupt_ends_what_runs(tmp_path:
     assert process.stdout is not None and process.stdout.readline() == b"runs\n"
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) != 0
+
+
+def test_an_interrupt_ends_what_runs_on_a_given_cluster(tmp_path: Path) -> None:
+    with eyas.Cluster(nodes=1, slots=1, dir=str(tmp_path / "c")) as c:
+        with pytest.raises(KeyboardInterrupt), Executor(1, cluster=c) as executor:
+            sleeps = executor.submit(time.sleep, 1000)
+            raise KeyboardInterrupt
+        assert sleeps.cancelled()
+        # The only slot is free again.
+        assert c.submit(abs, -1).result(60) == 1

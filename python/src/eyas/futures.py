@@ -40,6 +40,9 @@ _LOGGER = logging.getLogger("concurrent.futures")
 # Calls that take less than this are short.
 _SHORT_S = 0.05
 
+# Who gives up waits no longer than this for calls that cannot be cancelled.
+_GIVE_UP_S_MAX = 5.0
+
 _AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
 _AFTER_EXIT = "cannot schedule new futures after interpreter shutdown"
 _BROKEN = "an initializer of this executor raised an exception: it runs no more calls"
@@ -69,7 +72,7 @@ class _State:
         self.pool = pool
         self.changed = threading.Condition()
         self.waiting: deque[_Waiting] = deque()
-        self.n_given = 0
+        self.given: set[CallFuture] = set()
         # How long calls took lately, from when they were given, shared by those that were there.
         self.mean_s = _SHORT_S
         self.is_shut_down = False
@@ -108,13 +111,13 @@ class _State:
         """Give as many calls to the cluster as there is room for."""
         while True:
             with self.changed:
-                if not self.waiting or self.n_given >= self.given_max:
+                if not self.waiting or len(self.given) >= self.given_max:
                     break
                 call = self.waiting.popleft()
                 if not call.future.set_running_or_notify_cancel():
                     continue
-                self.n_given += 1
-            began, n_given = time.monotonic(), self.n_given
+                self.given.add(call.future)
+            began, n_given = time.monotonic(), len(self.given)
             call.future.add_done_callback(functools.partial(self.on_done, began, n_given))
             try:
                 self.calls().give(call.future, call.fn, call.args, call.kwargs)
@@ -124,10 +127,10 @@ class _State:
         with self.changed:
             self.changed.notify_all()
 
-    def on_done(self, began: float, n_given: int, _: Future[Any]) -> None:
+    def on_done(self, began: float, n_given: int, future: CallFuture) -> None:
         took_s = (time.monotonic() - began) * min(1.0, self.max_workers / n_given)
         with self.changed:
-            self.n_given -= 1
+            self.given.discard(future)
             self.mean_s += (took_s - self.mean_s) / 4
         self.go_on()
 
@@ -156,7 +159,7 @@ class _State:
     def end(self) -> None:
         """Wait for the calls that were submitted, and end the cluster."""
         with self.changed:
-            self.changed.wait_for(lambda: not self.waiting and not self.n_given)
+            self.changed.wait_for(lambda: not self.waiting and not self.given)
             if self.is_ended:
                 return
             self.is_ended = True
@@ -171,9 +174,20 @@ class _State:
         with self.changed:
             self.is_ended = True
             client, self.client = self.client, None
+            given = list(self.given)
         _states.discard(self)
-        if self.is_own and client is not None:
+        if client is None:
+            return
+        if self.is_own:
             client.close()
+            return
+        end = time.monotonic() + _GIVE_UP_S_MAX
+        for future in given:
+            # One that is on its way to the cluster can be cancelled in a moment.
+            while not future.done() and not client._functions().cancel_begun(future):
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.001)
 
     def end_later(self) -> None:
         """The same without waiting."""
