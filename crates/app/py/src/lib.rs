@@ -15,6 +15,7 @@ mod cluster;
 mod connection;
 mod ends;
 mod error;
+mod homes;
 mod wait;
 
 use pyo3::prelude::*;
@@ -29,6 +30,8 @@ mod _ffi {
     use super::ends::Ends;
     #[pymodule_export]
     use super::error::FfiError;
+    #[pymodule_export]
+    use super::homes::{Homes, location_of};
     #[pymodule_export]
     use super::{files_of, prepare};
 }

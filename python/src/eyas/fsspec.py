@@ -1,0 +1,524 @@
+"""`eyas://`: files at home, and of data sets, as a file system of fsspec: for pandas, Polars, PyArrow, Dask, zarr and others.
+
+    import fsspec, pandas
+
+    pandas.read_csv("eyas://s3://bucket/table.csv")
+    with fsspec.open("eyas://data:survey/notes.txt", "wt") as file:
+        file.write("seen twice")
+    fsspec.filesystem("eyas").glob("/data/**/*.fits")
+
+Behind `eyas://` stands what the command line has for a file: a path, a URL of a home, or `data:LABEL/PATH`.
+
+    python -m eyas.fsspec get|put|stat|list|remove URL
+
+does the work of a home of commands (docs/reference/homes.md) for the file systems that fsspec has and eyas has not.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, Any
+
+try:
+    from fsspec import AbstractFileSystem, url_to_fs
+    from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+    from fsspec.spec import AbstractBufferedFile
+    from fsspec.utils import isfilelike
+except ImportError as error:
+    raise ImportError("fsspec is not installed: pip install 'eyas[fsspec]'") from error
+
+from . import _ffi
+from .cluster import _prepare
+
+__all__ = ["EyasFile", "EyasFileSystem"]
+
+# What begins a pattern in a name.
+_MAGIC = re.compile(r"[*?\[]")
+# The host of a URL, or the label of a data set: nothing is above it.
+_ROOT = re.compile(r"[^/]+://[^/]*")
+
+
+def _is_local(path: str) -> bool:
+    return path.startswith("/")
+
+
+class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """Files at home, as `eyas ls`, `cat`, `cp`, `rm`, `mkdir` and `mv` have them.
+
+    Names are paths, or URLs as `eyas ls` prints them. A file appears when all its bytes are there. What a home cannot do raises
+    `NotImplementedError`, with a sentence that says so.
+
+    A home that is no file system lists all that is below a directory, so that `ls` of a directory with very many files below it takes
+    long there; and it shows no directories without files.
+    """
+
+    protocol = "eyas"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        _prepare()
+        self._homes = _ffi.Homes()
+
+    # ------------------------------------------------------------ names
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        """The name of a file, without a `/` at its end. What may be a pattern is left as it is from there on."""
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        text = os.fspath(path).removeprefix("eyas://")
+        magic = _MAGIC.search(text)
+        if magic is None:
+            return cls._canonical(text)
+        above, slash, pattern = text[: magic.start()].rpartition("/")
+        if not slash:
+            return os.path.join(os.getcwd(), text)
+        if above.endswith((":/", ":")) or not above:
+            return text
+        return f"{cls._canonical(above).rstrip('/')}/{pattern}{text[magic.start() :]}"
+
+    @classmethod
+    def _canonical(cls, text: str) -> str:
+        _prepare()
+        word = os.path.expanduser(text) or "."
+        bare = word.rstrip("/") or "/"
+        try:
+            name = _ffi.location_of(bare)
+        except ValueError:
+            # A data set has a `/` behind its label in any case.
+            name = _ffi.location_of(f"{bare}/")
+        return name.rstrip("/") or "/"
+
+    @classmethod
+    def _parent(cls, path: str) -> str:
+        name: str = cls._strip_protocol(path)
+        if _ROOT.fullmatch(name):
+            return name
+        return name.rpartition("/")[0] or "/"
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"eyas://{self._strip_protocol(name)}"
+
+    @staticmethod
+    def _directory(path: str) -> str:
+        return path.rstrip("/") + "/"
+
+    # ------------------------------------------------------------ looking
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """`name`, `size` in bytes, `type`; of files also `version`, and `mtime` in seconds since 1970 where it is known."""
+        name = self._strip_protocol(path)
+        if _is_local(name):
+            return self._local_info(name)
+        try:
+            return self._file_info(name, self._homes.stat(name))
+        except (FileNotFoundError, IsADirectoryError, ValueError):
+            pass
+        if self._found_below(name) or self._has_directory(name):
+            return {"name": name, "size": 0, "type": "directory"}
+        raise FileNotFoundError(f"there is nothing at {name}")
+
+    @staticmethod
+    def _file_info(name: str, looked: _ffi.Looked) -> dict[str, Any]:
+        size, version, modified_ns, mode = looked
+        found: dict[str, Any] = {"name": name, "size": size, "type": "file", "version": version}
+        if modified_ns is not None:
+            found["mtime"] = modified_ns / 1e9
+        if mode is not None:
+            found["mode"] = mode
+        return found
+
+    def _local_info(self, name: str) -> dict[str, Any]:
+        if os.path.isdir(name):
+            return {"name": name, "size": 0, "type": "directory", "mtime": os.stat(name).st_mtime}
+        return self._file_info(name, self._homes.stat(name))
+
+    def _found_below(self, name: str) -> list[str]:
+        """All files below a directory of a home that is no path."""
+        try:
+            found, left_out = self._homes.below(self._directory(name))
+        except (FileNotFoundError, IsADirectoryError):
+            return []
+        for why in left_out:
+            warnings.warn(f"{name} has what cannot be had: {why}", stacklevel=3)
+        return found
+
+    def _has_directory(self, name: str) -> bool:
+        """Whether a directory of a home that is no path is there without files."""
+        _, makes_directories, _, _ = self._homes.can(name)
+        if not makes_directories:
+            return False
+        try:
+            self._homes.below(self._directory(name))
+        except (FileNotFoundError, IsADirectoryError):
+            return False
+        return True
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """What is in a directory, each as `info` has it, or with `detail=False` its name."""
+        name = self._strip_protocol(path)
+        if not _is_local(name):
+            found = self.find(name, maxdepth=1, withdirs=True, detail=detail)
+            names = [one for one in found if one != name]
+            if not names:
+                return self._of_nothing(name, detail)
+            return [found[one] for one in names] if detail else names
+        if not os.path.isdir(name):
+            infos = [self._local_info(name)]
+        else:
+            # What goes meanwhile, and a link that leads nowhere, is left out.
+            entries = [entry.path for entry in os.scandir(name) if os.path.exists(entry.path)]
+            infos = [self._local_info(entry) for entry in sorted(entries)]
+        return infos if detail else [info["name"] for info in infos]
+
+    def _of_nothing(self, name: str, detail: bool) -> list[Any]:
+        """What `ls` gives of a file, and of a directory with nothing in it."""
+        info = self.info(name)
+        if info["type"] == "directory":
+            return []
+        return [info] if detail else [name]
+
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **_: Any
+    ) -> Any:
+        """All files below a directory; `withdirs`: directories, too, and itself."""
+        name = self._strip_protocol(path)
+        if _is_local(name):
+            return super().find(name, maxdepth=maxdepth, withdirs=withdirs, detail=detail)
+        above = self._directory(name)
+        files: list[str] = []
+        directories: set[str] = set()
+        for file in self._found_below(name):
+            parts = file[len(above) :].split("/")
+            directories.update(
+                above + "/".join(parts[:depth])
+                for depth in range(1, min(len(parts) - 1, maxdepth or len(parts)) + 1)
+            )
+            if maxdepth is None or len(parts) <= maxdepth:
+                files.append(file)
+        if not files and not directories:
+            try:
+                info = self.info(name)
+            except FileNotFoundError:
+                return {} if detail else []
+            if info["type"] == "directory" and not withdirs:
+                return {} if detail else []
+            return {name: info} if detail else [name]
+        directories = directories | {name} if withdirs else set()
+        if not detail:
+            return sorted([*files, *directories])
+        found: dict[str, dict[str, Any]] = {
+            one: {"name": one, "size": 0, "type": "directory"} for one in directories
+        }
+        for file, looked in zip(files, self._homes.stats(files)):
+            if looked is not None:
+                found[file] = self._file_info(file, looked)
+        return dict(sorted(found.items()))
+
+    def modified(self, path: str) -> datetime.datetime:
+        """When a file was changed. Raises `NotImplementedError` where the home does not say it."""
+        info = self.info(path)
+        if "mtime" not in info:
+            raise NotImplementedError(f"the home of {info['name']} does not say when it was changed")
+        # Python 3.9 has no `datetime.UTC`.
+        return datetime.datetime.fromtimestamp(info["mtime"], tz=datetime.timezone.utc)  # noqa: UP017
+
+    def ukey(self, path: str) -> str:
+        """A text that is another one when the file is another one: its version, as the home has it."""
+        return str(self.info(path)["version"])
+
+    # ------------------------------------------------------------ bytes
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """The bytes of a file from `start` on, before `end`; both may be negative, as in a slice."""
+        name = self._strip_protocol(path)
+        if start is None and end is None:
+            return self._homes.read(name, None, None)
+        begin, behind, _step = slice(start, end).indices(self.info(name)["size"])
+        if begin >= behind:
+            return b""
+        if not self._reads_ranges(name):
+            return self._homes.read(name, None, None)[begin:behind]
+        return self._homes.read(name, begin, behind)
+
+    def _reads_ranges(self, name: str) -> bool:
+        return self._homes.can(name)[3]
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+        """Make a file of bytes; `mode="create"` refuses where there is one."""
+        name = self._strip_protocol(path)
+        if mode == "create" and self.exists(name):
+            raise FileExistsError(f"{name} is there already")
+        self._homes.write(name, bytes(value))
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: Any = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        **options: Any,
+    ) -> EyasFile:
+        name = self._strip_protocol(path)
+        if mode == "xb" and self.exists(name):
+            raise FileExistsError(f"{name} is there already")
+        if mode == "rb":
+            info = self.info(name)
+            if info["type"] == "directory":
+                raise IsADirectoryError(f"{name} is a directory")
+            options.setdefault("size", info["size"])
+            if not self._reads_ranges(name):
+                # Each part would be read by reading all of it.
+                options["cache_type"] = "all"
+        return EyasFile(self, name, mode, block_size, autocommit, cache_options=cache_options, **options)
+
+    def get_file(
+        self,
+        rpath: str,
+        lpath: Any = None,
+        callback: Callback = DEFAULT_CALLBACK,
+        outfile: Any = None,
+        **options: Any,
+    ) -> None:
+        """Copy a file to a path here."""
+        if outfile is not None or isfilelike(lpath):
+            super().get_file(rpath, lpath, callback=callback, outfile=outfile, **options)
+            return
+        name, here = self._strip_protocol(rpath), os.path.abspath(lpath)
+        if self.isdir(name):
+            os.makedirs(here, exist_ok=True)
+            return
+        self._copy(name, here, callback)
+
+    def put_file(
+        self,
+        lpath: Any,
+        rpath: str,
+        callback: Callback = DEFAULT_CALLBACK,
+        mode: str = "overwrite",
+        **_: Any,
+    ) -> None:
+        """Copy a file from a path here."""
+        name, here = self._strip_protocol(rpath), os.path.abspath(lpath)
+        if mode == "create" and self.exists(name):
+            raise FileExistsError(f"{name} is there already")
+        if os.path.isdir(here):
+            self.makedirs(name, exist_ok=True)
+            return
+        self._copy(here, name, callback)
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        """Copy a file, or make a directory as another one."""
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.isdir(source):
+            self.makedirs(target, exist_ok=True)
+            return
+        self._copy(source, target, DEFAULT_CALLBACK)
+
+    def _copy(self, source: str, target: str, callback: Callback) -> None:
+        n_bytes = self._homes.copy(source, target)
+        callback.set_size(n_bytes)
+        callback.absolute_update(n_bytes)
+
+    # ------------------------------------------------------------ names and directories
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        """Make a directory. Where names with a `/` in them need none, nothing is done."""
+        name = self._strip_protocol(path)
+        if self.exists(name):
+            raise FileExistsError(f"{name} is there already")
+        if not create_parents and not self.isdir(self._parent(name)):
+            raise FileNotFoundError(f"there is no directory {self._parent(name)}")
+        self._make_directory(name)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make a directory and those above it."""
+        name = self._strip_protocol(path)
+        if not exist_ok and self.exists(name):
+            raise FileExistsError(f"{name} is there already")
+        self._make_directory(name)
+
+    def _make_directory(self, name: str) -> None:
+        if self._homes.can(name)[1]:
+            self._homes.make_directory(self._directory(name))
+
+    def rmdir(self, path: str) -> None:
+        """Remove a directory that has nothing in it."""
+        name = self._strip_protocol(path)
+        if self.ls(name, detail=False):
+            raise OSError(f"the directory {name} is not empty")
+        if self._homes.can(name)[1]:
+            self._homes.remove_directory(self._directory(name))
+
+    def rm_file(self, path: str) -> None:
+        """Remove a file."""
+        self._homes.remove(self._strip_protocol(path))
+
+    _rm = rm_file
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Remove files, and with `recursive` directories with all that is below them."""
+        for name in self.expand_path(path):
+            if not self.isdir(name):
+                self.rm_file(name)
+            elif not recursive:
+                raise IsADirectoryError(
+                    f"{name} is a directory: recursive=True removes it with all that is below it"
+                )
+            elif name == "/" or _ROOT.fullmatch(name):
+                raise ValueError(f"{name} is all of a home; nothing was removed: name what is below it")
+            elif maxdepth is None and self._homes.can(name)[1]:
+                self._homes.remove_directory(self._directory(name))
+            else:
+                for file in self.find(name, maxdepth=maxdepth):
+                    self.rm_file(file)
+
+    def mv(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
+    ) -> None:
+        """Move files. A file gets its new name at once where its home can do that; else it is copied and removed."""
+        texts = [os.fspath(path) for path in (path1, path2) if isinstance(path, (str, os.PathLike))]
+        if len(texts) == 2 and not any(_MAGIC.search(text) for text in texts) and not texts[1].endswith("/"):
+            source, target = map(self._strip_protocol, texts)
+            if source != target and self.isfile(source) and not self.isdir(target):
+                if self._homes.rename(source, target):
+                    return
+        super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+
+
+class EyasFile(AbstractBufferedFile):  # type: ignore[misc]
+    """A file of `EyasFileSystem`. What is written is kept in a temporary file, and appears at home when the file is closed.
+
+    A `with` block that ends with an exception writes nothing.
+    """
+
+    fs: EyasFileSystem
+    path: str
+    mode: str
+
+    def _initiate_upload(self) -> None:
+        fd, self._part = tempfile.mkstemp(prefix="eyas-")
+        os.close(fd)
+        if self.mode == "ab" and self.fs.exists(self.path):
+            self.fs.get_file(self.path, self._part)
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        with open(self._part, "ab") as part:
+            part.write(self.buffer.getbuffer())
+        if final and self.autocommit:
+            self.commit()
+        return True
+
+    def commit(self) -> None:
+        """Make what was written the file."""
+        try:
+            self.fs.put_file(self._part, self.path)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Forget what was written."""
+        if self._part is not None:
+            os.unlink(self._part)
+            self._part = None
+
+    _part: Any = None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and self.writable():
+            self.discard()
+            self.closed = True
+        self.close()
+
+
+# ---------------------------------------------------------------- a home of commands
+
+
+def _get(url: str, out: IO[bytes]) -> None:
+    system, path = url_to_fs(url)
+    with system.open(path, "rb") as file:
+        shutil.copyfileobj(file, out, 1 << 20)
+
+
+def _put(url: str, body: IO[bytes]) -> None:
+    system, path = url_to_fs(url)
+    system.makedirs(system._parent(path), exist_ok=True)
+    with system.open(path, "wb") as file:
+        shutil.copyfileobj(body, file, 1 << 20)
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    """A text that is another one when the file is another one, as far as its file system says it, and the same in all processes.
+
+    `ukey` of fsspec is not the same in all.
+    """
+    plain = (str, bytes, int, float, tuple, datetime.datetime)
+    said = sorted(
+        (key, value) for key, value in info.items() if isinstance(value, plain) and "access" not in key
+    )
+    return hashlib.blake2b(
+        repr([(key, value) for key, value in said if key != "atime"]).encode(), digest_size=20
+    ).hexdigest()
+
+
+def _stat(url: str, out: IO[bytes]) -> None:
+    system, path = url_to_fs(url)
+    try:
+        info = system.info(path)
+    except FileNotFoundError:
+        return
+    if info["type"] == "file" and info["size"] is not None:
+        out.write(f"{info['size']} {_version(info)}\n".encode())
+
+
+def _list(url: str, out: IO[bytes]) -> None:
+    system, path = url_to_fs(url)
+    above = path.strip("/") + "/" if path.strip("/") else ""
+    for name in system.find(path):
+        bare = name.lstrip("/")
+        if bare.startswith(above):
+            out.write(bare[len(above) :].encode() + b"\n")
+
+
+def _remove(url: str, _: IO[bytes]) -> None:
+    system, path = url_to_fs(url)
+    system.rm_file(path)
+
+
+def main(words: Iterable[str]) -> int:
+    """One command of a home (docs/reference/homes.md): the program `python -m eyas.fsspec`. Gives its exit status."""
+    works: dict[str, tuple[Callable[[str, IO[bytes]], None], IO[bytes]]] = {
+        "get": (_get, sys.stdout.buffer),
+        "put": (_put, sys.stdin.buffer),
+        "stat": (_stat, sys.stdout.buffer),
+        "list": (_list, sys.stdout.buffer),
+        "remove": (_remove, sys.stdout.buffer),
+    }
+    words = list(words)
+    if len(words) != 2 or words[0] not in works:
+        print(f"error: write python -m eyas.fsspec {'|'.join(works)} URL", file=sys.stderr)
+        return 2
+    work, stream = works[words[0]]
+    try:
+        work(words[1], stream)
+        sys.stdout.flush()
+    except FileNotFoundError:
+        print(f"{words[1]}: no such file", file=sys.stderr)
+        return 1
+    except Exception as error:
+        print(f"{words[1]}: {error or type(error).__name__}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,212 @@
+"""`eyas.fsspec`: fsspec's tests for all file systems, and what is beside them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from buckets import moto
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.tests.abstract import (
+    AbstractCopyTests,
+    AbstractFixtures,
+    AbstractGetTests,
+    AbstractOpenTests,
+    AbstractPipeTests,
+    AbstractPutTests,
+)
+from harness import ROOT, Start
+
+# Which file system fsspec's tests are run on: ours on paths or in a bucket, or fsspec's own for paths.
+SYSTEM = os.environ.get("FSSPEC_SYSTEM", "paths")
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A bucket of an S3 server."""
+    with moto(tmp_path_factory.mktemp("moto")) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.env().items():
+            patch.setenv(name, value)
+        yield f"s3://{server.new_bucket()}"
+
+
+@pytest.fixture
+def files() -> AbstractFileSystem:
+    return fsspec.filesystem("eyas", skip_instance_cache=True)
+
+
+class Fixtures(AbstractFixtures):  # type: ignore[misc]
+    """What fsspec's tests are run on."""
+
+    @pytest.fixture
+    def fs(self, files: AbstractFileSystem) -> AbstractFileSystem:
+        return LocalFileSystem(auto_mkdir=True) if SYSTEM == "local" else files
+
+    @pytest.fixture
+    def fs_path(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+        place = request.getfixturevalue("bucket") if SYSTEM == "buckets" else str(tmp_path)
+        return f"{place}/{tmp_path.name}"
+
+    @pytest.fixture
+    def supports_empty_directories(self) -> bool:
+        return SYSTEM != "buckets"
+
+
+class TestCopy(Fixtures, AbstractCopyTests):  # type: ignore[misc]
+    pass
+
+
+class TestGet(Fixtures, AbstractGetTests):  # type: ignore[misc]
+    pass
+
+
+class TestPut(Fixtures, AbstractPutTests):  # type: ignore[misc]
+    pass
+
+
+class TestOpen(Fixtures, AbstractOpenTests):  # type: ignore[misc]
+    pass
+
+
+class TestPipe(Fixtures, AbstractPipeTests):  # type: ignore[misc]
+    pass
+
+
+@pytest.fixture(params=["paths", "buckets"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A folder without files, on paths and in a bucket."""
+    above = request.getfixturevalue("bucket") if request.param == "buckets" else str(tmp_path)
+    return f"{above}/{tmp_path.name}"
+
+
+def test_files_are_written_listed_moved_and_removed(files: AbstractFileSystem, place: str) -> None:
+    url = f"eyas://{place}"
+    with fsspec.open(f"{url}/a/one.txt", "wt") as file:
+        file.write("first line\nsecond line\n")
+    files.pipe(f"{place}/a/b/two.bin", bytes(range(256)))
+    assert files.find(url) == [f"{place}/a/b/two.bin", f"{place}/a/one.txt"]
+    assert files.ls(f"{place}/a", detail=False) == [f"{place}/a/b", f"{place}/a/one.txt"]
+    assert [(one["type"], one["size"]) for one in files.ls(f"{place}/a")] == [("directory", 0), ("file", 23)]
+    assert files.glob(f"{url}/**/*.bin") == [f"{place}/a/b/two.bin"]
+    assert files.isdir(f"{place}/a") and files.isfile(f"{place}/a/one.txt") and not files.exists(f"{place}/b")
+    assert files.cat_file(f"{place}/a/b/two.bin", 3, -250) == bytes([3, 4, 5])
+    assert files.cat_file(f"{place}/a/b/two.bin", 300) == b""
+    with files.open(f"{place}/a/b/two.bin") as file:
+        file.seek(-2, 2)
+        assert file.read() == bytes([254, 255])
+    version = files.ukey(f"{place}/a/one.txt")
+    with files.open(f"{place}/a/one.txt", "ab") as file:
+        file.write(b"third line\n")
+    assert files.ukey(f"{place}/a/one.txt") != version
+    files.mv(f"{place}/a/one.txt", f"{place}/c.txt")
+    assert files.read_text(f"{url}/c.txt").splitlines()[2] == "third line"
+    assert files.modified(f"{place}/c.txt").year > 2000
+    assert pickle.loads(pickle.dumps(files)).find(url) == [f"{place}/a/b/two.bin", f"{place}/c.txt"]
+    files.rm(f"{place}/a", recursive=True)
+    assert files.find(url) == [f"{place}/c.txt"]
+
+
+def test_a_block_that_fails_writes_nothing(files: AbstractFileSystem, place: str) -> None:
+    files.pipe(f"{place}/kept", b"as it was")
+    with pytest.raises(ZeroDivisionError), files.open(f"{place}/kept", "wb") as file:
+        file.write(b"half of it")
+        raise ZeroDivisionError
+    assert files.cat(f"{place}/kept") == b"as it was"
+    with files.transaction:
+        with files.open(f"{place}/kept", "wb") as file:
+            file.write(b"something else")
+        assert files.cat(f"{place}/kept") == b"as it was"
+    assert files.cat(f"{place}/kept") == b"something else"
+
+
+def test_what_is_wrong_is_said(files: AbstractFileSystem, place: str, tmp_path: Path) -> None:
+    for call in (files.cat, files.info, files.ls, files.rm_file, files.open):
+        with pytest.raises(FileNotFoundError, match="nothing-here"):
+            call(f"{place}/nothing-here")
+    files.pipe(f"{place}/a/b", b"")
+    with pytest.raises(IsADirectoryError, match="recursive=True"):
+        files.rm(f"{place}/a")
+    with pytest.raises(IsADirectoryError):
+        files.open(f"{place}/a")
+    with pytest.raises(OSError, match="not empty"):
+        files.rmdir(f"{place}/a")
+    with pytest.raises(FileExistsError):
+        files.mkdir(f"{place}/a")
+    with pytest.raises(ValueError, match="the scheme `nope` is unknown"):
+        files.info("nope://x/y")
+    for whole in ("/", "s3://bucket"):
+        with pytest.raises((ValueError, OSError)):
+            files.rm(whole, recursive=True)
+    assert files.exists(f"{place}/a/b")
+
+
+def test_other_libraries_read_and_write(place: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"n": [1, 2, 3]})
+    table.to_parquet(f"eyas://{place}/table.parquet")
+    assert pandas.read_parquet(f"eyas://{place}/table.parquet").n.sum() == 6
+
+
+def test_files_of_data_sets_are_read_and_written(
+    files: AbstractFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eyas_path: Path
+) -> None:
+    monkeypatch.setenv("EYAS_DATA", f"sqlite:{tmp_path / 'catalog.db'}")
+    init: list[str | Path] = [eyas_path, "data", "init", "--dir", tmp_path / "site"]
+    subprocess.run(init, check=True, capture_output=True)
+    files.pipe("data:survey/a/notes.txt", b"seen twice")
+    assert files.cat("data:survey/a/notes.txt") == b"seen twice"
+    assert files.cat_file("eyas://data:survey/a/notes.txt", 5) == b"twice"
+    assert files.find("data:survey/") == ["data://survey/a/notes.txt"]
+    assert files.ls("data:survey/", detail=False) == ["data://survey/a"]
+    with pytest.raises(NotImplementedError, match="cannot remove"):
+        files.rm_file("data:survey/a/notes.txt")
+
+
+def test_any_file_system_of_fsspec_is_a_home_of_commands(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "pack.zip", "w") as pack:
+        for n in range(3):
+            pack.writestr(f"n/{n}.txt", "x\n" * n)
+    lines = {
+        verb: f"{sys.executable} -m eyas.fsspec {verb} zip://{{path}}::{tmp_path}/{{host}}.zip"
+        for verb in ("get", "put", "stat", "list", "remove")
+    }
+    toml = "".join(f"{verb} = '''{line}'''\n" for verb, line in lines.items())
+    (tmp_path / "eyas.toml").write_text(f"[home.packed]\n{toml}")
+    monkeypatch.chdir(tmp_path)
+    start(
+        "map",
+        "--nodes",
+        "1",
+        "--shell",
+        "--out",
+        "out/{name}",
+        "packed://pack/n/*",
+        "--",
+        "wc -l < {in} > {out}",
+    ).wait()
+    assert [(tmp_path / "out" / f"{n}.txt").read_text() for n in range(3)] == ["0\n", "1\n", "2\n"]
+    done = start("cat", "packed://pack/n/7.txt").wait(status=2)
+    assert "there is no such object" in done.stderr
+
+
+def test_a_missing_fsspec_is_said_in_a_sentence() -> None:
+    program = "import sys; sys.modules['fsspec'] = None; import eyas.fsspec"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ImportError: fsspec is not installed: pip install 'eyas[fsspec]'" in done.stderr
+
+
+@pytest.mark.long
+def test_fsspecs_own_tests_pass_at_s3_too() -> None:
+    command: list[str | Path] = [sys.executable, ROOT / "scripts" / "suites.py", "fsspec"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
