@@ -20,6 +20,7 @@ from .runs import Run
 
 if TYPE_CHECKING:
     from .functions import Calls, Context
+    from .tables import Table
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Client")
@@ -183,7 +184,7 @@ class Client:
     def map(
         self,
         command: str | Sequence[str],
-        files: str | os.PathLike[str] | File | Iterable[str | os.PathLike[str] | File] = (),
+        files: str | os.PathLike[str] | File | Iterable[str | os.PathLike[str] | File] | Table = (),
         *,
         out: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
         shell: bool = False,
@@ -195,7 +196,8 @@ class Client:
         ----------
         command : the program and its words, with `{in}`, `{out}`, `{stem}`, `{name}`, ...; a text is split as a shell splits it,
             and with `shell` it goes to the shell as it is.
-        files : paths, URLs or patterns; each file makes one task.
+        files : paths, URLs or patterns; each file makes one task. Or a table of pandas, Polars or PyArrow: each row makes one task, its
+            columns are holes such as `{sample}`, and those that `files_=["reads"]` names are files.
         out : templates of the outputs' locations.
         options : options of `eyas map` that say what the tasks are, such as `retries=2`, `env=["PATH"]`, `range="0..100"`,
             `with_=["model.bin"]`, `param={"x": [1, 2]}`.
@@ -204,6 +206,11 @@ class Client:
         ------
         EyasError : an option, a template or a file is wrong; nothing was started.
         """
+        from . import tables
+
+        if tables.is_table(files):
+            with tables.as_csv(files) as path:
+                return self.map(command, out=out, shell=shell, csv=path, **options)
         if isinstance(command, str):
             words = [command] if shell else shlex.split(command)
         else:
@@ -221,11 +228,12 @@ class Client:
             raise_ours(error)
         return Run(self, number, n_tasks)
 
-    def run(self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str]) -> Run:
+    def run(self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table) -> Run:
         """Run a list of tasks, as `eyas run` does.
 
         tasks : mappings with the fields of a task list (docs/reference/task-list.md), such as
-            `{"id": "a", "command": "sort in > out", "inputs": ["in"], "outputs": {"out": "sorted"}}`; or the path of a list.
+            `{"id": "a", "command": "sort in > out", "inputs": ["in"], "outputs": {"out": "sorted"}}`; or a table, whose columns are
+            these fields; or the path of a list.
 
         Raises
         ------
@@ -233,6 +241,10 @@ class Client:
         """
         import json
 
+        from . import tables
+
+        if tables.is_table(tasks):
+            tasks = tables.as_tasks(tasks)
         if isinstance(tasks, (str, os.PathLike)):
             lines, name = Path(tasks).read_text(encoding="utf-8"), os.fspath(tasks)
         else:

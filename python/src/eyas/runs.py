@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _ffi
 from .errors import TaskFailed, raise_ours
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from .cluster import Client
 
 
@@ -127,8 +129,51 @@ class Run:
         status: dict[str, Any] = json.loads(found)
         return status
 
-    def tasks(self) -> Iterator[Task]:
-        """All tasks in the order in which they were given. Waits for their ends."""
+    @overload
+    def tasks(self) -> Iterator[Task]: ...
+
+    @overload
+    def tasks(self, as_: Literal["arrow"]) -> pyarrow.Table: ...
+
+    def tasks(self, as_: Literal["arrow"] | None = None) -> Iterator[Task] | pyarrow.Table:
+        """All tasks in the order in which they were given. Waits for their ends.
+
+        as_ : `"arrow"` gives a table of PyArrow with a column for each field of `Task`.
+        """
+        if as_ is None:
+            return self._tasks()
+        if as_ != "arrow":
+            raise ValueError(f"as_ is {as_!r}: give 'arrow', or leave it out")
+        from . import tables
+
+        return tables.of_tasks(self._tasks())
+
+    def events(self) -> pyarrow.Table:
+        """The run's part of the event log, as a table of PyArrow: what its dispatcher heard and did, in that order.
+
+        Columns: `t` (UTC), `direction` (`in` or `out`), `name`, `executor`, `task`, and `fields` (JSON); docs/reference/event-log.md
+        says what they mean.
+
+        Raises
+        ------
+        LookupError : the log is on another machine.
+        """
+        from . import tables
+
+        folder = self._dispatcher_dir()
+        if folder is None:
+            raise LookupError("the event log is on the dispatcher's machine: read it there")
+        return tables.events_of(folder, self.number)
+
+    def _dispatcher_dir(self) -> Path | None:
+        """The folder of the run's dispatcher, where it is on this machine."""
+        try:
+            folder = Path(json.loads(self._client.join.read_text(encoding="utf-8"))["dir"])
+        except OSError as error:
+            raise LookupError(f"the cluster is gone: its join file cannot be read ({error})") from None
+        return folder if (folder / "events.jsonl").is_file() else None
+
+    def _tasks(self) -> Iterator[Task]:
         self.wait(check=False)
         start: int | None = 0
         while start is not None:
