@@ -17,6 +17,7 @@ import queue
 import shutil
 import sys
 import threading
+import time
 import uuid
 import weakref
 from collections import OrderedDict
@@ -408,6 +409,8 @@ class Calls:
         self._large: set[str] = set()
         self._stored: weakref.WeakSet[_Stored] = weakref.WeakSet()
         self._to_give: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
+        # What modules are looked for in, of what `sys.path`, and when it was found.
+        self._path: tuple[tuple[str, ...], float, list[str]] = (), 0.0, []
         self._env = [("EYAS_WARM", "4")]
         python_path = _python_path()
         if python_path is not None:
@@ -482,6 +485,14 @@ class Calls:
         for one in waits:
             one.add_done_callback(one_done)
 
+    def _module_path(self) -> list[str]:
+        """Where modules are looked for, as whole paths."""
+        entries, now = (os.getcwd(), *sys.path), time.monotonic()
+        if self._path[0] != entries or now - self._path[1] > 1.0:
+            found = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
+            self._path = entries, now, found
+        return self._path[2]
+
     def _pack(
         self,
         future: CallFuture,
@@ -500,7 +511,7 @@ class Calls:
             pool = future._pool
             told = pool.told if pool is not None else None
             bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
-            path = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
+            path = self._module_path()
             label = _name_of(fn)
             stays = label in self._large
             known = sys.version_info[:2], path, told, bounds, stays
