@@ -39,5 +39,6 @@ def test_there_is_a_page_for_each_command(run: Run, tmp_path: Path) -> None:
     text = (tmp_path / "man/man1/eyas-map.1").read_text()
     assert ".TH EYAS-MAP 1" in text
     assert "One command over many files" in text
+    assert "Do not drop files that stay on the nodes" in (tmp_path / "man/man1/eyas-run.1").read_text()
     (tmp_path / "file").write_text("")
     assert "cannot be written" in run("man", "file", cwd=tmp_path, status=4).stderr

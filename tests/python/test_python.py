@@ -331,6 +331,8 @@ def test_calls_hold_parts_of_cpus_and_gpus_and_named_resources() -> None:
             ({"gpu": 1}, "write 'gpus'"),
             ({"cpus": 0}, "0 cpus"),
             ({"licence": 0.5}, "0.5 of 'licence'"),
+            ({"cpus": 1e300}, "1e\\+300 cpus"),
+            ({"memory": 1 << 70}, "memory is"),
         ):
             with pytest.raises(ValueError, match=words):
                 c.submit(gpu, resources=wrong)

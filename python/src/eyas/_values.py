@@ -19,15 +19,18 @@ def parse_bytes(name: str, size: str | int) -> int:
     ------
     ValueError : `name` is no size.
     """
-    if isinstance(size, int):
-        return size
-    text = size.strip()
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = text[len(number) :].strip().upper()
-    try:
-        return int(float(number) * _UNITS[unit])
-    except (KeyError, ValueError):
-        raise ValueError(f"{name} is {size!r}: write it as 2GiB, 512MiB or a number of bytes") from None
+    found = size if isinstance(size, int) else None
+    if found is None:
+        text = size.strip()
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+        unit = text[len(number) :].strip().upper()
+        try:
+            found = int(float(number) * _UNITS[unit])
+        except (KeyError, ValueError, OverflowError):
+            pass
+    if found is None or not 0 < found < 1 << 60:
+        raise ValueError(f"{name} is {size!r}: write it as 2GiB, 512MiB or a number of bytes")
+    return found
 
 
 def chunks_of(elements: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:

@@ -42,6 +42,9 @@ SHARED_BYTES_MIN = _worker.SHARED_BYTES_MIN
 RESULTS = "results"
 # So many arrays are compared with the files that they were written to.
 WRITTEN_MAX = 256
+# No call needs more of anything, or takes longer, than that.
+AMOUNT_MAX = 1_000_000
+SECONDS_MAX = 100 * 365 * 86_400
 # So many calls at most are given to the cluster at once.
 BATCH_MAX = 2000
 
@@ -344,7 +347,7 @@ _MISNAMED = {"cpu": "cpus", "cores": "cpus", "slots": "cpus", "gpu": "gpus", "me
 def _in_parts(name: str, value: object) -> int:
     """Thousandths of cpus or gpus."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        parts = round(value * 1000)
+        parts = round(value * 1000) if 0 < value < AMOUNT_MAX else 0
         if parts > 0 and abs(parts - value * 1000) < 1e-6:
             return parts
     raise ValueError(f"resources has {value!r} {name}: give a number above 0, to three digits such as 0.125")
@@ -355,9 +358,9 @@ def _limits(resources: Mapping[str, Any] | None, retries: int, walltime: float |
         raise TypeError(
             f"resources is {resources!r}: give a dictionary such as {{'cpus': 2, 'memory': '2GiB'}}"
         )
-    if not isinstance(retries, int) or retries < 0:
+    if not isinstance(retries, int) or not 0 <= retries < AMOUNT_MAX:
         raise ValueError(f"retries is {retries!r}: give a whole number, 0 or more")
-    if walltime is not None and (not isinstance(walltime, (int, float)) or walltime <= 0):
+    if walltime is not None and (not isinstance(walltime, (int, float)) or not 0 < walltime < SECONDS_MAX):
         raise ValueError(f"walltime is {walltime!r}: give seconds, as a number above 0")
     named = dict(resources or ())
     cpu_parts = _in_parts("cpus", named.pop("cpus", 1))
@@ -366,7 +369,7 @@ def _limits(resources: Mapping[str, Any] | None, retries: int, walltime: float |
     for name, amount in named.items():
         if name in _MISNAMED:
             raise ValueError(f"resources names {name!r}: write {_MISNAMED[name]!r}")
-        if not isinstance(amount, int) or amount < 1:
+        if not isinstance(amount, int) or not 0 < amount < AMOUNT_MAX:
             raise ValueError(f"resources has {amount!r} of {name!r}: give a whole number above 0")
     return {
         "cpus": -(-cpu_parts // 1000),

@@ -45,6 +45,8 @@ pub fn man(args: &ManArgs, mut program: Command) -> Result<Exit, Fault> {
         let name = command.get_bin_name().unwrap_or("eyas").replace(' ', "-");
         let path = args.folder.join(format!("{name}.1"));
         let mut page = Vec::new();
+        // A page has all options, and not only those of the short help.
+        let command = command.mut_args(|arg| arg.hide_short_help(false));
         let title = clap_mangen::Man::new(command).title(name.to_uppercase());
         title.render(&mut page).expect("memory takes all");
         std::fs::write(&path, page).map_err(|error| fail(&path, error))?;
