@@ -115,8 +115,13 @@ def test_another_client_of_the_same_cluster(cluster: eyas.Cluster, here: Path) -
         assert other.map("true", range="0..3").wait()
         assert other.submit(os.getppid).result(60) != os.getpid()
         assert {line["name"] for line in other.status()["executors"]} == {"node1", "node2"}
+        other.map("sleep 1; echo slept", range="0..2", shell=True, name="night")
     with pytest.raises(RuntimeError, match="closed"):
         other.status()
+    # What goes on is found again by its name.
+    [night] = cluster.runs("night")
+    assert night.wait(60) and [task.stdout for task in night.tasks()] == [b"slept\n"] * 2
+    assert night.number in [run.number for run in cluster.runs()] and cluster.runs("none") == []
 
 
 SCRIPT = """
@@ -214,7 +219,7 @@ def test_what_cannot_be_pickled_is_the_errors_of_its_call_alone(cluster: eyas.Cl
     # One that takes other arguments than it hands on is made again all the same.
     error = cluster.submit(picky, 2).exception(60)
     assert type(error) is Picky and str(error) == "1 and 2" and error.two == 2
-    with pytest.raises(RuntimeError, match="Picky: 1 and .*lock"):
+    with pytest.raises(RuntimeError, match=r"Picky: 1 and .*lock"):
         cluster.submit(picky, None).result(60)
     assert good.result(60) == 9
 

@@ -19,8 +19,10 @@ def parse_bytes(name: str, size: str | int) -> int:
     ------
     ValueError : `name` is no size.
     """
-    found = size if isinstance(size, int) else None
-    if found is None:
+    found = None
+    if isinstance(size, int):
+        found = size
+    else:
         text = size.strip()
         number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
         unit = text[len(number) :].strip().upper()

@@ -148,15 +148,26 @@ class Client:
         *,
         out: str | Iterable[str] = (),
         shell: bool = False,
+        name: str | None = None,
         **options: object,
     ) -> Run:
         """Run a program once for each file, as `eyas.Client.map`."""
         sync = self.sync
-        return Run(await asyncio.to_thread(lambda: sync.map(command, files, out=out, shell=shell, **options)))
+        return Run(
+            await asyncio.to_thread(
+                lambda: sync.map(command, files, out=out, shell=shell, name=name, **options)
+            )
+        )
 
-    async def run(self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str]) -> Run:
+    async def run(
+        self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str], *, name: str | None = None
+    ) -> Run:
         """Run a list of tasks, as `eyas.Client.run`."""
-        return Run(await asyncio.to_thread(self.sync.run, tasks))
+        return Run(await asyncio.to_thread(lambda: self.sync.run(tasks, name=name)))
+
+    async def runs(self, name: str | None = None) -> list[Run]:
+        """The runs that the cluster knows, as `eyas.Client.runs`."""
+        return [Run(run) for run in await asyncio.to_thread(self.sync.runs, name)]
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **options: Any) -> Call[T]:
         """Call a function as a task, as `eyas.Client.submit`. Gives what is awaited for the result."""

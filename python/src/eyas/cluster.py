@@ -188,6 +188,7 @@ class Client:
         *,
         out: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
         shell: bool = False,
+        name: str | None = None,
         **options: object,
     ) -> Run:
         """Run a program once for each file, as `eyas map` does.
@@ -199,6 +200,7 @@ class Client:
         files : paths, URLs or patterns; each file makes one task. Or a table of pandas, Polars or PyArrow: each row makes one task, its
             columns are holes such as `{sample}`, and those that `files_=["reads"]` names are files.
         out : templates of the outputs' locations.
+        name : the name of the run, by which `runs` finds it; default: the command.
         options : options of `eyas map` that say what the tasks are, such as `retries=2`, `env=["PATH"]`, `range="0..100"`,
             `with_=["model.bin"]`, `param={"x": [1, 2]}`.
 
@@ -210,7 +212,7 @@ class Client:
 
         if tables.is_table(files):
             with tables.as_csv(files) as path:
-                return self.map(command, out=out, shell=shell, csv=path, **options)
+                return self.map(command, out=out, shell=shell, name=name, csv=path, **options)
         if isinstance(command, str):
             words = [command] if shell else shlex.split(command)
         else:
@@ -223,17 +225,23 @@ class Client:
             raise EyasError("the command is empty: name a program")
         more = _words({"out": outs, "shell": shell, **options})
         try:
-            number, n_tasks = self._connection().submit_map(" ".join(words), more, names, words)
+            number, n_tasks = self._connection().submit_map(name or " ".join(words), more, names, words)
         except _ffi.FfiError as error:
             raise_ours(error)
         return Run(self, number, n_tasks)
 
-    def run(self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table) -> Run:
+    def run(
+        self,
+        tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table,
+        *,
+        name: str | None = None,
+    ) -> Run:
         """Run a list of tasks, as `eyas run` does.
 
         tasks : mappings with the fields of a task list (docs/reference/task-list.md), such as
             `{"id": "a", "command": "sort in > out", "inputs": ["in"], "outputs": {"out": "sorted"}}`; or a table, whose columns are
             these fields; or the path of a list.
+        name : the name of the run, by which `runs` finds it; default: the path.
 
         Raises
         ------
@@ -246,19 +254,24 @@ class Client:
         if tables.is_table(tasks):
             tasks = tables.as_tasks(tasks)
         if isinstance(tasks, (str, os.PathLike)):
-            lines, name = Path(tasks).read_text(encoding="utf-8"), os.fspath(tasks)
+            lines, origin = Path(tasks).read_text(encoding="utf-8"), os.fspath(tasks)
         else:
             if isinstance(tasks, Mapping):
                 raise EyasError("a list of tasks is needed, and this is one task: write [task]")
-            lines, name = (
+            lines, origin = (
                 "".join(json.dumps(dict(task), default=_plain) + "\n" for task in tasks),
                 "tasks of Python",
             )
         try:
-            number, n_tasks = self._connection().submit_list(name, lines, name)
+            number, n_tasks = self._connection().submit_list(name or origin, lines, origin)
         except _ffi.FfiError as error:
             raise_ours(error)
         return Run(self, number, n_tasks)
+
+    def runs(self, name: str | None = None) -> list[Run]:
+        """The runs that the cluster knows, or those of a name, the newest last: also those that another program has started."""
+        known = [of for of in self.status()["runs"] if name is None or of["name"] == name]
+        return [Run(self, of["run"], of["n_tasks"]) for of in sorted(known, key=lambda of: int(of["run"]))]
 
     # ------------------------------------------------------------ functions
 
