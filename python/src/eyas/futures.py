@@ -72,7 +72,9 @@ class _State:
         self.pool = pool
         self.changed = threading.Condition()
         self.waiting: deque[_Waiting] = deque()
-        self.given: set[CallFuture] = set()
+        self.n_given = 0
+        # The same, without keeping results that nobody else keeps.
+        self.given: weakref.WeakSet[CallFuture] = weakref.WeakSet()
         # How long calls took lately, from when they were given, shared by those that were there.
         self.mean_s = _SHORT_S
         self.is_shut_down = False
@@ -111,13 +113,14 @@ class _State:
         """Give as many calls to the cluster as there is room for."""
         while True:
             with self.changed:
-                if not self.waiting or len(self.given) >= self.given_max:
+                if not self.waiting or self.n_given >= self.given_max:
                     break
                 call = self.waiting.popleft()
                 if not call.future.set_running_or_notify_cancel():
                     continue
+                self.n_given += 1
                 self.given.add(call.future)
-            began, n_given = time.monotonic(), len(self.given)
+            began, n_given = time.monotonic(), self.n_given
             call.future.add_done_callback(functools.partial(self.on_done, began, n_given))
             try:
                 self.calls().give(call.future, call.fn, call.args, call.kwargs)
@@ -127,10 +130,11 @@ class _State:
         with self.changed:
             self.changed.notify_all()
 
-    def on_done(self, began: float, n_given: int, future: CallFuture) -> None:
+    def on_done(self, began: float, n_given: int, future: Future[Any]) -> None:
         took_s = (time.monotonic() - began) * min(1.0, self.max_workers / n_given)
         with self.changed:
-            self.given.discard(future)
+            self.n_given -= 1
+            self.given.discard(future)  # type: ignore[arg-type]
             self.mean_s += (took_s - self.mean_s) / 4
         self.go_on()
 
@@ -159,7 +163,7 @@ class _State:
     def end(self) -> None:
         """Wait for the calls that were submitted, and end the cluster."""
         with self.changed:
-            self.changed.wait_for(lambda: not self.waiting and not self.given)
+            self.changed.wait_for(lambda: not self.waiting and not self.n_given)
             if self.is_ended:
                 return
             self.is_ended = True
@@ -181,10 +185,14 @@ class _State:
         if self.is_own:
             client.close()
             return
+        try:
+            calls = client._functions()
+        except RuntimeError:
+            return  # it was closed, and the calls with it
         end = time.monotonic() + _GIVE_UP_S_MAX
         for future in given:
             # One that is on its way to the cluster can be cancelled in a moment.
-            while not future.done() and not client._functions().cancel_begun(future):
+            while not future.done() and not calls.cancel_begun(future):
                 if time.monotonic() > end:
                     return
                 time.sleep(0.001)
