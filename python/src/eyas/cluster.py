@@ -155,6 +155,11 @@ class Client:
         except _ffi.FfiError as error:
             raise_ours(error)
 
+    def _repr_html_(self) -> str:
+        from .notebook import html_of_cluster
+
+        return html_of_cluster(self)
+
     def _connection(self) -> _ffi.Connection:
         if self._pid != os.getpid():
             raise RuntimeError(
@@ -212,7 +217,8 @@ class Client:
 
         if tables.is_table(files):
             with tables.as_csv(files) as path:
-                return self.map(command, out=out, shell=shell, name=name, csv=path, **options)
+                given: dict[str, Any] = {**options, "csv": path}
+                return self.map(command, out=out, shell=shell, name=name, **given)
         if isinstance(command, str):
             words = [command] if shell else shlex.split(command)
         else:

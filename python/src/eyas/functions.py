@@ -310,6 +310,11 @@ class CallFuture(Future):  # type: ignore[type-arg]
         value = super().result(timeout)
         return value.value() if type(value) is _Stored else value
 
+    def _repr_html_(self) -> str:
+        from .notebook import html_of_call
+
+        return html_of_call(self)
+
     def cancel(self) -> bool:
         """Cancel the call; where it runs already, it is ended. `False`: it had ended, or cannot be cancelled any more."""
         if super().cancel():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from .cluster import Client
+    from .notebook import Progress
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,26 @@ class Run:
         self.number = number
         self.n_tasks = n_tasks
         self._ended: tuple[dict[str, Any], list[str]] | None = None
+        self._progress: Progress | None = None
 
     def __repr__(self) -> str:
         state = "open" if self._ended is None else "ended"
         return f"<eyas.Run {self.number}, {self.n_tasks} tasks, {state}>"
+
+    def _repr_html_(self) -> str:
+        from .notebook import html_of_run
+
+        return html_of_run(self)
+
+    def progress(self) -> Progress:
+        """Show how far the run is, until it has ended: as a bar in a notebook with anywidget (`pip install 'eyas[notebook]'`), else as a
+        line on standard error. Does not wait.
+        """
+        from .notebook import Progress
+
+        if self._progress is None:
+            self._progress = Progress(self)
+        return self._progress
 
     def wait(
         self,
@@ -96,6 +113,8 @@ class Run:
             self._ended = json.loads(found[0]), found[1]
             if progress is not None:
                 progress(self._ended[0])
+        if self._progress is not None:
+            self._progress.finish()
         if check:
             self._check()
         return True

@@ -19,6 +19,7 @@ from .errors import EyasError
 
 if TYPE_CHECKING:
     import pyarrow
+    from typing_extensions import TypeIs
 
     from .runs import Task
 
@@ -41,7 +42,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def is_table(value: object) -> bool:
+def is_table(value: object) -> TypeIs[Table]:
     """Whether it is a table with named columns: of pandas, Polars, PyArrow, or what others give through Arrow's interface."""
     return hasattr(value, "__arrow_c_stream__") or all(
         hasattr(value, name) for name in ("itertuples", "columns")
@@ -192,9 +193,7 @@ def _event_rows(log: Path, run: int) -> Iterator[dict[str, object]]:
                 if fields["run"] == run:
                     own.append(range(n_tasks, n_tasks + fields["array"]["n_tasks"]))
                 n_tasks += fields["array"]["n_tasks"]
-            inner = next(
-                (fields[key] for key in ("report", "assignment") if isinstance(fields.get(key), dict)), {}
-            )
+            inner: dict[str, Any] = fields.get("report") or fields.get("assignment") or {}
             task = fields.get("task", inner.get("task"))
             of_run = fields.get("run", inner.get("run"))
             if of_run == run or (
