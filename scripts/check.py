@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from docs import blocks_of
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.prefix) / "bin"
 
@@ -27,6 +29,20 @@ def mypy_groups() -> list[list[str]]:
     for app in sorted(path for path in (ROOT / "apps").iterdir() if path.is_dir()):
         groups += [[str(part.relative_to(ROOT))] for part in (app, app / "tests") if any(part.glob("*.py"))]
     return [group for group in groups if any((ROOT / part).exists() for part in group)]
+
+
+def write_snippets() -> Path:
+    """The programs of the guide of the Python package, each as a file of its own: their types are checked, too."""
+    folder = ROOT / "target" / "snippets"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.py"):
+        old.unlink()
+    guide = (ROOT / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
+    for block in blocks_of(guide):
+        for name in block.files:
+            if name.endswith(".py"):
+                (folder / name).write_text(block.text, encoding="utf-8")
+    return folder
 
 
 def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
@@ -54,6 +70,9 @@ def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
         path = os.pathsep.join(["python/src", *shared, *beside])
         exclude = ["--exclude", "/tests/"] if group[0].startswith("apps/") and not beside else []
         listed.append(([mypy, "--no-error-summary", *exclude, *group], {"MYPYPATH": path}))
+    snippets = [str(path) for path in sorted(write_snippets().glob("*.py"))]
+    listed.append(([mypy, "--no-error-summary", *snippets], {"MYPYPATH": "python/src"}))
+    listed.append(([str(BIN / "basedpyright"), "--level", "error"], {}))
     clippy = ["cargo", "clippy", "--locked", "--release", "--workspace", "--all-targets"]
     listed.append(([*clippy, *(["--fix", "--allow-dirty"] if fix else []), "--", "-D", "warnings"], {}))
     return listed

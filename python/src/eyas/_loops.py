@@ -47,7 +47,8 @@ class Begin:
             # A loop inside a call may ask for our backend.
             from . import joblib  # noqa: F401
 
-            self._made = pickle.loads(self.initializer)
+            made: tuple[Callable[..., object] | None, tuple[Any, ...]] = pickle.loads(self.initializer)
+            self._made = made
         return self._made
 
     @property

@@ -57,7 +57,7 @@ def get(
     executor = executor or _own_executor()
     options.pop("num_workers", None)
     options.pop("pool", None)
-    graph = ensure_dict(dsk.__dask_graph__() if hasattr(dsk, "__dask_graph__") else dsk)
+    graph = ensure_dict(getattr(dsk, "__dask_graph__", lambda: dsk)())
     if optimize:
         wanted = list(flatten([keys]))  # type: ignore[no-untyped-call]
         graph, _ = cull(convert_legacy_graph(graph), wanted)  # type: ignore[no-untyped-call]

@@ -682,6 +682,7 @@ def pattern_curve(pattern: str) -> Draw:
         if not rows:
             raise Missing(pattern)
         axes = figure.subplots()
+        nodes: list[Any] = []
         for i, size in enumerate(sorted({row["bytes"] for row in rows})):
             of = [row for row in rows if row["bytes"] == size]
             nodes = [row["nodes"] for row in of]

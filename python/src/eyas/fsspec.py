@@ -29,7 +29,7 @@ from typing import IO, Any
 
 try:
     from fsspec import AbstractFileSystem, url_to_fs
-    from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+    from fsspec.callbacks import DEFAULT_CALLBACK
     from fsspec.spec import AbstractBufferedFile
     from fsspec.utils import isfilelike
 except ImportError as error:
@@ -285,7 +285,7 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self,
         rpath: str,
         lpath: Any = None,
-        callback: Callback = DEFAULT_CALLBACK,
+        callback: Any = DEFAULT_CALLBACK,
         outfile: Any = None,
         **options: Any,
     ) -> None:
@@ -303,7 +303,7 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self,
         lpath: Any,
         rpath: str,
-        callback: Callback = DEFAULT_CALLBACK,
+        callback: Any = DEFAULT_CALLBACK,
         mode: str = "overwrite",
         **_: Any,
     ) -> None:
@@ -324,7 +324,7 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return
         self._copy(source, target, DEFAULT_CALLBACK)
 
-    def _copy(self, source: str, target: str, callback: Callback) -> None:
+    def _copy(self, source: str, target: str, callback: Any) -> None:
         n_bytes = self._homes.copy(source, target)
         callback.set_size(n_bytes)
         callback.absolute_update(n_bytes)
@@ -411,12 +411,11 @@ class EyasFile(AbstractBufferedFile):  # type: ignore[misc]
         if self.mode == "ab" and self.fs.exists(self.path):
             self.fs.get_file(self.path, self._part)
 
-    def _upload_chunk(self, final: bool = False) -> bool:
+    def _upload_chunk(self, final: bool = False) -> None:
         with open(self._part, "ab") as part:
             part.write(self.buffer.getbuffer())
         if final and self.autocommit:
             self.commit()
-        return True
 
     def commit(self) -> None:
         """Make what was written the file."""
@@ -433,8 +432,8 @@ class EyasFile(AbstractBufferedFile):  # type: ignore[misc]
 
     _part: Any = None
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None and self.writable():
+    def __exit__(self, *args: Any) -> None:
+        if args[0] is not None and self.writable():
             self.discard()
             self.closed = True
         self.close()

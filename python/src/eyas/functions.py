@@ -91,15 +91,16 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         # Results of other calls among the values.
         self.stored: list[_Stored] = []
 
-    def reducer_override(self, value: Any) -> Any:
-        if type(value) is MethodType:
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is MethodType:
             # By its object and its name: cloudpickle would take its function along.
-            return value.__reduce__()
-        if type(value) is CodeType:
+            return obj.__reduce__()
+        if type(obj) is CodeType:
             # cloudpickle leaves out where code is from, which a traceback shows.
-            make, fields = self.dispatch_table[CodeType](value)
-            return make, tuple(value.co_filename if field == "<dynamic-code>" else field for field in fields)
-        return super().reducer_override(value)
+            reduced: Any = self.dispatch_table[CodeType](obj)
+            make, fields = reduced
+            return make, tuple(obj.co_filename if field == "<dynamic-code>" else field for field in fields)
+        return super().reducer_override(obj)
 
     def persistent_id(self, value: Any) -> Any:
         if type(value) is File:

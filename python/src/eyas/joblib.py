@@ -41,7 +41,7 @@ from .futures import Executor
 __all__ = ["EyasBackend"]
 
 # What joblib tells every backend, and is about other ones: how arrays are mapped, and how processes are started.
-_NOT_OURS = {"prefer", "require", "verbose", "context", "max_nbytes", "temp_folder", "mmap_mode"}
+_NOT_OURS = {"verbose", "context", "max_nbytes", "temp_folder", "mmap_mode"}
 
 # Who asks for all slots of a cluster waits no longer than this for its nodes.
 _NODES_WAIT_S_MAX = 60.0
@@ -125,7 +125,8 @@ class EyasBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
             raise TypeError(f"cluster is {cluster!r}: give an eyas.Cluster, or what eyas.connect gives")
         return cluster
 
-    def effective_n_jobs(self, n_jobs: int | None) -> int:
+    # joblib has no types, and what its base class returns is taken for `None`.
+    def effective_n_jobs(self, n_jobs: int | None) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         """How many calls run at once where `n_jobs` are asked for."""
         return self._n_jobs(n_jobs, self._cluster(self.backend_kwargs))
 
@@ -148,7 +149,9 @@ class EyasBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         n_slots = cpu_count() if cluster is None else _slots_of(cluster)
         return max(n_slots + 1 + n_jobs, 1)
 
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
+    def configure(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, n_jobs: int = 1, parallel: Any = None, prefer: Any = None, require: Any = None, **options: Any
+    ) -> int:
         """Prepare for a loop, or for all loops of a `with Parallel(...)`. Gives how many calls run at once."""
         options = {
             **self.backend_kwargs,
@@ -193,9 +196,9 @@ class EyasBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
             future.add_done_callback(callback)
         return future
 
-    def retrieve_result_callback(self, future: Future[Any]) -> Any:
-        """The results of a batch."""
-        return future.result()
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        """The results of a batch, by its future."""
+        return out.result()
 
     def terminate(self) -> None:
         """The end of a loop. The workers stay for the next one."""
