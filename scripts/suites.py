@@ -1,12 +1,13 @@
 """Run the tests that others wrote for what eyas stands in for: with theirs and with ours, and print how many pass of each.
 
-    .venv/bin/python scripts/suites.py [futures] [joblib] [fsspec] [--only NAME...] [--verbose]
+    .venv/bin/python scripts/suites.py [futures] [joblib] [fsspec] [dask] [--only NAME...] [--verbose]
 
 All tests are run as they are:
 
     futures   CPython 3.11's tests of `concurrent.futures` (Debian's `libpython3.11-testsuite`, by the Python of the same package): one
               class of them for each executor, made as the file itself makes them
     joblib    `joblib/test/test_parallel.py` of joblib's wheel, with ours as the default backend and wherever loky is one
+    dask      the tests of bags and of arrays of Dask's wheel, with its threads as the scheduler and with `eyas.dask.get`
     fsspec    `fsspec.tests.abstract` of fsspec's wheel: copy, get, put, open and pipe, on paths, and on buckets of an S3 server
 
 Fails if a test fails with ours that passes with one of theirs, and has no reason here.
@@ -196,13 +197,8 @@ def pytest_outcomes(
     found: Outcomes = {}
     for case in ET.parse(out).iter("testcase") if has_run else ():
         kinds = {child.tag for child in case} - {"system-out", "system-err", "properties"}
-        # A class of tests is part of the name, their file is not.
         group = case.attrib["classname"].rpartition(".")[2]
-        name = (
-            case.attrib["name"]
-            if group.startswith(("test_", "suite_")) or not group
-            else f"{group}.{case.attrib['name']}"
-        )
+        name = f"{group}.{case.attrib['name']}" if group else case.attrib["name"]
         found[name] = "skipped" if kinds == {"skipped"} else "failed" if kinds else "passed"
     return found
 
@@ -254,10 +250,22 @@ def run_fsspec(place: Path, options: Options) -> dict[str, Outcomes]:
     return found
 
 
+NOT_OF_DASK = {"test_bag.test_to_delayed_optimize_graph": "counts calls in its own process"}
+
+
+def run_dask(place: Path, options: Options) -> dict[str, Outcomes]:
+    found: dict[str, Outcomes] = {}
+    words: list[str | Path] = ["-p", "suite_dask", "--pyargs", "dask.bag", "dask.array"]
+    for which in ("threads", "ours"):
+        found[which] = pytest_outcomes(place, which, words, {"DASK_SCHEDULER": which}, options)
+    return found
+
+
 SUITES = {
     "futures": Suite(run_futures, NOT_OF_FUTURES, missing_futures),
     "joblib": Suite(run_joblib, NOT_OF_JOBLIB),
     "fsspec": Suite(run_fsspec),
+    "dask": Suite(run_dask, NOT_OF_DASK),
 }
 
 
