@@ -228,8 +228,8 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         info = self.info(path)
         if "mtime" not in info:
             raise NotImplementedError(f"the home of {info['name']} does not say when it was changed")
-        # Python 3.9 has no `datetime.UTC`.
-        return datetime.datetime.fromtimestamp(info["mtime"], tz=datetime.timezone.utc)  # noqa: UP017
+        utc = datetime.timezone(datetime.timedelta(0))
+        return datetime.datetime.fromtimestamp(info["mtime"], tz=utc)
 
     def ukey(self, path: str) -> str:
         """A text that is another one when the file is another one: its version, as the home has it."""
