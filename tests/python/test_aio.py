@@ -39,6 +39,9 @@ def test_runs_and_calls_are_awaited_while_the_loop_goes_on(tmp_path: Path) -> No
             assert await run.wait() and run.n_tasks == 4
             assert "4 done" in await run.report()
             assert [task.state for task in await run.tasks()] == ["done"] * 4
+            assert (await run.events())["name"][
+                -1
+            ].as_py() == "end_run" and "4 of 4 tasks" in run._repr_html_()
             await sleeps
             ticking.cancel()
             with pytest.raises(ValueError, match="invalid literal"):

@@ -20,9 +20,14 @@ import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import cluster, runs
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from .tables import Table
 
 T = TypeVar("T")
 
@@ -104,6 +109,13 @@ class Run:
         await self.wait(check=False)
         return await asyncio.to_thread(lambda: list(self.sync.tasks()))
 
+    async def events(self) -> pyarrow.Table:
+        """The run's part of the event log, as `eyas.Run.events`."""
+        return await asyncio.to_thread(self.sync.events)
+
+    def _repr_html_(self) -> str:
+        return self.sync._repr_html_()
+
     async def cancel(self) -> int:
         """Cancel what has not ended. Gives how many tasks that were."""
         return await asyncio.to_thread(self.sync.cancel)
@@ -144,7 +156,7 @@ class Client:
     async def map(
         self,
         command: str | Sequence[str],
-        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Table = (),
         *,
         out: str | Iterable[str] = (),
         shell: bool = False,
@@ -160,7 +172,10 @@ class Client:
         )
 
     async def run(
-        self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str], *, name: str | None = None
+        self,
+        tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table,
+        *,
+        name: str | None = None,
     ) -> Run:
         """Run a list of tasks, as `eyas.Client.run`."""
         return Run(await asyncio.to_thread(lambda: self.sync.run(tasks, name=name)))
