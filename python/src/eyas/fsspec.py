@@ -1,4 +1,4 @@
-"""`eyas://`: files at home, and of data sets, as a file system of fsspec: for pandas, Polars, PyArrow, Dask, zarr and others.
+"""`eyas://`: files at home, and of data sets, as a file system of fsspec: for pandas, PyArrow, Dask, zarr and others.
 
     import fsspec, pandas
 
