@@ -24,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
-from types import CodeType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -77,6 +77,12 @@ class Pool:
             self.told = uuid.uuid4().hex, cloudpickle.dumps((initializer, initargs), protocol=5)
 
 
+# What is no file, and not large by itself, whatever it holds.
+_NEVER_LARGE = frozenset(
+    (int, float, bool, type(None), tuple, dict, list, set, type, FunctionType, BuiltinFunctionType, CodeType)
+)
+
+
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles a call. Files and large values go into `inputs`: names in the sandbox, and locations.
 
@@ -103,17 +109,21 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def persistent_id(self, value: Any) -> Any:
-        if type(value) is File:
+        # This is asked of everything in a call, which is mostly what stands first here.
+        kind = type(value)
+        if kind in _NEVER_LARGE or (kind is str and len(value) < SHARED_BYTES_MIN):
+            return None
+        if kind is File:
             name = f"{self._files}/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
             known = next((n for n, at in self.inputs.items() if at == value.location), None)
             self.inputs.setdefault(known or name, value.location)
             return "file", known or name
-        if type(value) is _Stored:
+        if kind is _Stored:
             self.stored.append(value)
             name = f"objects/{value.path.name}"
             self.inputs[name] = str(value.path)
             return "object", name
-        if type(value) is Context:
+        if kind is Context:
             self.inputs.update(value._inputs)
             return "context", (value._name, value._files)
         if _nbytes(value) >= SHARED_BYTES_MIN:
@@ -496,7 +506,7 @@ class Calls:
 
     def _module_path(self) -> list[str]:
         """Where modules are looked for, as whole paths."""
-        entries, now = (os.getcwd(), *sys.path), time.monotonic()
+        entries, now = tuple(sys.path), time.monotonic()
         if self._path[0] != entries or now - self._path[1] > 1.0:
             found = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
             self._path = entries, now, found
@@ -537,12 +547,11 @@ class Calls:
             return
         future._id = task
         future._needs, future._label = packer.stored, label
-        result = str(self._spool.folder / RESULTS / task)
         future._call = {
             "id": task,
             "command": [sys.executable, "-m", "eyas._worker", self._name, word],
             "inputs": list(inputs.items()),
-            "outputs": [(_worker.RESULT, result)] if stays else [],
+            "outputs": [(_worker.RESULT, str(self._spool.folder / RESULTS / task))] if stays else [],
             "env": self._env,
             "label": label,
             **limits,
