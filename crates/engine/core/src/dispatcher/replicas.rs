@@ -4,8 +4,7 @@
 //! other bytes turn up.
 
 use super::attempts::Attempts;
-use super::schedule::Schedule;
-use super::{Dispatcher, Workload};
+use super::{Dispatcher, Schedule, Workload};
 use crate::collective::CollectiveEvent;
 use crate::event::{Action, InputMoved, ReplicaAdded, TransferErrorKind};
 use eyas_terms::{Digest, ExecutorId, ObjectId, RunId, Timestamp};
