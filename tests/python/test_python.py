@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import eyas
 import numpy as np
@@ -280,6 +280,48 @@ def test_a_large_value_is_one_file_and_unpickled_once_per_worker(cluster: eyas.C
         assert cluster.submit(lambda table: (table[0, -1], table[1, 0]), table).result(60) == (last, 1000.0)
 
 
+def test_a_call_sees_nothing_that_another_call_changed(cluster: eyas.Cluster) -> None:
+    def append(values: Any) -> int:
+        values.append(0)
+        return len(values)
+
+    def nested(values: Any) -> int:
+        return append(values[0])
+
+    def write(array: Any) -> str:
+        try:
+            array += 1
+            return "written"
+        except ValueError as error:
+            return str(error)
+
+    def both(one: Any, two: Any, three: Any) -> tuple[int, int, int]:
+        append(one)
+        return len(one), len(two), len(three)
+
+    numbers: Future[Any] = cluster.submit(list, range(100_000))
+    wait([numbers])
+    numbers = cluster.submit(list, range(100_000))  # its result stays at its node
+    lists = np.empty(10_000, dtype=object)
+    lists[:] = [[n] for n in range(10_000)]
+    for values, fn, n in (
+        (bytearray(100_000), append, 100_001),
+        (numbers, append, 100_001),
+        (lists, nested, 2),
+    ):
+        # More calls than workers.
+        assert [cluster.submit(fn, values).result(60) for _ in range(6)] == [n] * 6
+    for array in (np.zeros(20_000), np.zeros(40_000)[::2], np.zeros(20_000, "M8[s]")):
+        assert "read-only" in cluster.submit(write, array).result(60)
+    # One value that is there twice is one, and two equal values are two.
+    one, two = bytearray(100_000), bytearray(100_000)
+    assert cluster.submit(both, one, two, one).result(60) == (100_001, 100_000, 100_001)
+    lists.flags.writeable = False
+    assert cluster.submit(nested, lists).result(60) == 2
+    lists[0].append(0)
+    assert cluster.submit(nested, lists).result(60) == 3, "the array is frozen, and what is in it is not"
+
+
 def load(path: str, scale: int) -> tuple[str, int, int]:
     return Path(path).read_text(), scale, os.getpid()
 
@@ -357,6 +399,73 @@ def test_futures_are_arguments(cluster: eyas.Cluster) -> None:
         cluster.submit(power, bad).result(60)
 
 
+class Pair(NamedTuple):
+    one: Any
+    two: Any
+
+
+def test_futures_are_found_wherever_they_are_and_other_values_are_those_of_the_submission(
+    cluster: eyas.Cluster,
+) -> None:
+    one, two = cluster.submit(power, 2), cluster.submit(power, 3)
+    assert cluster.submit(sum, [one] * 20_000).result(60) == 80_000
+    assert cluster.submit(sum, {one, two}).result(60) == 13
+    assert cluster.submit(sum, Pair(one, two)).result(60) == 13
+    assert cluster.submit(lambda: one + two).result(60) == 13  # type: ignore[operator]
+    with pytest.raises(TypeError, match="a future in it"):
+        other: Future[Any] = Future()
+        other.set_result([one])
+        cluster.submit(power, other).result(60)
+    with pytest.raises(TypeError, match="the future's result"):
+        cluster.context(power, one)
+    later: Future[int] = Future()
+    array, numbers = np.zeros(20_000), [1]
+    call = cluster.submit(lambda _, array, numbers: (float(array[0]), numbers), later, array, numbers)
+    array[0] = 9
+    numbers.append(2)
+    later.set_result(0)
+    assert call.result(60) == (0.0, [1])
+
+
+def test_a_call_that_waits_for_another_ends_with_it(cluster: eyas.Cluster) -> None:
+    never: Future[Any] = Future()
+    call = cluster.submit(power, never)
+    assert call.cancel() and wait([call], 10).done == {call}
+    chain = [cluster.submit(power, never)]
+    for _ in range(3000):
+        chain.append(cluster.submit(power, chain[-1]))
+    never.set_exception(OSError("never"))
+    assert wait(chain, 60).not_done == set()
+    assert isinstance(chain[-1].exception(), OSError)
+    other: Future[Any] = Future()
+    with eyas.connect(cluster.join) as client:
+        call = client.submit(power, other)
+        after = client.submit(power, call)
+    assert wait([call, after], 10).not_done == set() and call.cancelled()
+    other.set_result(2)
+
+
+def test_a_client_that_ends_leaves_others_what_is_theirs(cluster: eyas.Cluster, here: Path) -> None:
+    array = np.arange(20_000.0)
+    for spool in (None, here):
+        first, second = (eyas.connect(cluster.join, spool=spool) for _ in range(2))
+        model = second.context(np.sum, array)
+        for client in (first, second):
+            assert client.submit(np.zeros, 20_000).result(60).shape == (20_000,)
+            assert client.submit(np.sum, array).result(60) == array.sum()
+        large = second.submit(np.zeros, 20_000)
+        wait([large], 60)
+        first.close()
+        assert large.result().shape == (20_000,)
+        assert second.submit(np.max, array).result(60) == 19_999.0
+        assert second.submit(lambda model: model, model).result(60) == array.sum()
+        second.close()
+        # Another cluster takes the result, which is here, and knows why it has no context.
+        assert cluster.submit(np.size, large).result(60) == 20_000
+        with pytest.raises(ValueError, match="cluster that was closed"):
+            cluster.submit(lambda model: model, model).result(60)
+
+
 def test_a_large_result_stays_where_it_was_made_until_it_is_asked_for(start: Start) -> None:
     def make(n: int) -> Any:
         return np.full(n, 1.5)
@@ -381,6 +490,7 @@ def test_a_large_result_stays_where_it_was_made_until_it_is_asked_for(start: Sta
         wait_until(lambda: not list(folder.iterdir()), "files of results that nobody has")
         # The same function may return something small.
         assert c.submit(make, 3).result(60).tolist() == [1.5, 1.5, 1.5]
+        assert not list(folder.iterdir()), "a small result leaves no file"
         large, gone = c.submit(make, 200_000), c.submit(make, 300_000)
         wait([large, gone], 60)
         next(path for path in folder.iterdir() if path.name == gone.task).unlink()  # type: ignore[attr-defined]

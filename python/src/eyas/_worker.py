@@ -88,13 +88,26 @@ def read_object(mapped: memoryview) -> Any:
     return pickle.loads(text, buffers=buffers)
 
 
+def is_plain_array(value: Any) -> bool:
+    """Whether it is an array of numpy without Python objects in it."""
+    kind = type(value)
+    return (kind.__module__, kind.__name__) == ("numpy", "ndarray") and not value.dtype.hasobject
+
+
 def _shared_object(digest: str, path: str) -> Any:
-    """An object that several calls have, unpickled once."""
+    """An object that several calls have. What no call can change is unpickled once."""
     if digest in _objects:
         _objects.move_to_end(digest)
         return _objects[digest][0]
     mapped = map_file(path, mmap.ACCESS_READ)
     value = read_object(mapped)
+    if is_plain_array(value):
+        if value.flags.writeable:
+            # It was pickled without a buffer. A view of what may not be written to cannot be made writable.
+            value.flags.writeable = False
+            value = value.view()
+    elif type(value) not in (bytes, str):
+        return value
     _objects[digest] = value, len(mapped)
     while len(_objects) > 1 and sum(size for _, size in _objects.values()) > KEPT_BYTES_MAX:
         _objects.popitem(last=False)
@@ -116,14 +129,29 @@ def _context(name: str, files: list[str]) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Files, shared objects and contexts stand in a call as marks."""
+    """Files, shared objects, contexts and results of other calls stand in a call as marks.
+
+    results : the pickle of the list of results.
+    """
+
+    def __init__(self, file: Any, results: bytes = b"") -> None:
+        super().__init__(file)
+        self._results = _Unpickler(io.BytesIO(results)).load() if results else []
+        # Shared objects by their numbers in the call, which may have one twice.
+        self._large: dict[int, Any] = {}
 
     def persistent_load(self, mark: Any) -> Any:
         kind, name = mark
         if kind == "context":
             return _context(*name)
-        path = os.path.abspath(name)
-        return path if kind == "file" else _shared_object(os.path.basename(name), path)
+        if kind == "result":
+            return self._results[name]
+        if kind == "file":
+            return os.path.abspath(name)
+        name, number = name
+        if number not in self._large:
+            self._large[number] = _shared_object(os.path.basename(name), os.path.abspath(name))
+        return self._large[number]
 
 
 def _dumps(value: Any) -> bytes:
@@ -285,7 +313,7 @@ def answer_to(word: str) -> tuple[int, bytes]:
                 text = file.read()
         else:
             text = base64.b64decode(word[1:])
-        version, path, pool, bounds, stays, call = pickle.loads(text)
+        version, path, pool, bounds, stays, results, call = pickle.loads(text)
         if version != sys.version_info[:2]:
             theirs, ours = (".".join(map(str, of)) for of in (version, sys.version_info[:2]))
             raise RuntimeError(
@@ -304,7 +332,7 @@ def answer_to(word: str) -> tuple[int, bytes]:
                 if name not in before or before[name] is not value
             }
             kind = b"E"
-        function, args, kwargs = _Unpickler(io.BytesIO(call)).load()
+        function, args, kwargs = _Unpickler(io.BytesIO(call), results).load()
         if pool is not None and _begun[pool[0]]:
             for one in (function, *args, *kwargs.values()):
                 names = _globals_of(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -142,7 +143,9 @@ class Client:
         """
         _prepare()
         self._join = Path(join).absolute()
-        self._spool = Path(spool).absolute() if spool is not None else self._join.parent / "eyas-calls"
+        folder = Path(spool).absolute() if spool is not None else self._join.parent / "eyas-calls"
+        # A client removes what is its own.
+        self._spool = folder / uuid.uuid4().hex[:8]
         self._worker_bytes_max = (
             None if worker_memory is None else parse_bytes("worker_memory", worker_memory)
         )
@@ -417,7 +420,8 @@ class Cluster(Client):
         except _ffi.FfiError as error:
             raise_ours(error)
         try:
-            super().__init__(self._own.join(), spool=self._own.dir() / "calls", worker_memory=worker_memory)
+            super().__init__(self._own.join(), spool=self._own.dir(), worker_memory=worker_memory)
+            self._spool = self._own.dir() / "calls"
         except BaseException:
             self._own.end()
             raise

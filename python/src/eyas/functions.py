@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
@@ -84,18 +84,27 @@ _NEVER_LARGE = frozenset(
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles a call. Files and large values go into `inputs`: names in the sandbox, and locations.
+    """Pickles a call. Files and large values go into `inputs`: names in the sandbox, and locations. Futures go into `futures`; their
+    results follow in a pickle of their own.
 
     files : the folder of files in the sandbox.
+    inputs : what the pickle before this one has put there.
     """
 
-    def __init__(self, file: io.BytesIO, spool: Spool, files: str = "files") -> None:
+    def __init__(
+        self, file: io.BytesIO, spool: Spool, files: str = "files", inputs: dict[str, str] | None = None
+    ) -> None:
         super().__init__(file, protocol=5)
         self._spool = spool
         self._files = files
-        self.inputs: dict[str, str] = {}
+        self.inputs: dict[str, str] = dict(inputs or ())
+        self._names = {location: name for name, location in self.inputs.items()}
         # Results of other calls among the values.
         self.stored: list[_Stored] = []
+        # Futures with their numbers, by their identities.
+        self.futures: dict[int, tuple[int, Future[Any]]] = {}
+        # Large values with their numbers, by their identities, which no other value can have while these are here.
+        self._large: dict[int, tuple[int, Any]] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is MethodType:
@@ -109,41 +118,41 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def persistent_id(self, value: Any) -> Any:
-        # This is asked of everything in a call, which is mostly what stands first here.
-        kind = type(value)
-        if kind in _NEVER_LARGE or (kind is str and len(value) < SHARED_BYTES_MIN):
-            return None
-        if kind is File:
-            name = f"{self._files}/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
-            known = next((n for n, at in self.inputs.items() if at == value.location), None)
-            self.inputs.setdefault(known or name, value.location)
-            return "file", known or name
-        if kind is _Stored:
-            self.stored.append(value)
-            name = f"objects/{value.path.name}"
-            self.inputs[name] = str(value.path)
-            return "object", name
-        if kind is Context:
+        if type(value) is File:
+            name = self._names.get(value.location)
+            if name is None:
+                name = f"{self._files}/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
+                self.inputs[name] = value.location
+                self._names[value.location] = name
+            return "file", name
+        if isinstance(value, Future):
+            return "result", self.futures.setdefault(id(value), (len(self.futures), value))[0]
+        if type(value) is Context:
+            if value._spool.is_cleared:
+                raise ValueError("a context is of a cluster that was closed: make it again with `context`")
             self.inputs.update(value._inputs)
             return "context", (value._name, value._files)
-        if _nbytes(value) >= SHARED_BYTES_MIN:
+        if type(value) is _Stored:
+            self.stored.append(value)
+            path = value.path
+        elif _nbytes(value) >= SHARED_BYTES_MIN:
             path = self._spool.keep(value)
-            name = f"objects/{path.name}"
-            self.inputs[name] = str(path)
-            return "object", name
-        return None
+        else:
+            return None
+        name = f"objects/{path.name}"
+        self.inputs[name] = str(path)
+        # Two equal values are one file, and still two values.
+        return "object", (name, self._large.setdefault(id(value), (len(self._large), value))[0])
 
 
 def _is_frozen(value: Any) -> bool:
-    """Whether it is an array that nothing can change: it may not be written to, and is no view of one that may."""
-    flags = getattr(value, "flags", None)
-    return getattr(flags, "writeable", True) is False and getattr(value, "base", value) is None
+    """Whether it is an array that is not to change: it may not be written to, and is no view of one that may."""
+    return _worker.is_plain_array(value) and not value.flags.writeable and value.base is None
 
 
 def _layout(value: Any) -> tuple[Any, ...] | None:
     """Where an array of plain numbers is in memory, and how: two of one layout and of the same bytes are pickled alike."""
-    kind = type(value)
-    if (kind.__module__, kind.__name__) != ("numpy", "ndarray") or value.dtype.hasobject:
+    if not _worker.is_plain_array(value):
         return None
     if not (value.flags.c_contiguous or value.flags.f_contiguous):
         return None
@@ -174,6 +183,7 @@ class Spool:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.is_cleared = False
         self._lock = threading.Lock()
         self._made: set[str] = set()
         # Files of frozen arrays that are still there, by the arrays' identities.
@@ -229,6 +239,7 @@ class Spool:
     def clear(self) -> None:
         """Remove what was written."""
         with self._lock:
+            self.is_cleared = True
             for name in self._made:
                 (self.folder / name).unlink(missing_ok=True)
             self._made.clear()
@@ -279,7 +290,7 @@ class Context:
     function uses, it arrives as the value.
     """
 
-    __slots__ = ("_files", "_inputs", "_name")
+    __slots__ = ("_files", "_inputs", "_name", "_spool")
 
     def __init__(
         self, spool: Spool, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -287,6 +298,9 @@ class Context:
         packed = io.BytesIO()
         packer = _Packer(packed, spool, f"contexts/{uuid.uuid4().hex[:8]}")
         packer.dump((maker, args, kwargs))
+        if packer.futures:
+            raise TypeError("a context is made of values and files: give the future's result")
+        self._spool = spool
         path = spool.write([packed.getvalue()])
         self._name = f"contexts/{path.name}"
         self._files = [name for name in packer.inputs if name.startswith("contexts/")]
@@ -294,6 +308,43 @@ class Context:
 
     def __reduce__(self) -> Any:
         raise TypeError("a context is made by workers: it goes with calls, and cannot be pickled otherwise")
+
+
+class _Packed:
+    """A call that has been pickled, and what it waits for.
+
+    Errors: what pickling raises.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], spool: Spool
+    ) -> None:
+        self.name = getattr(fn, "__name__", "call")
+        self.label = _name_of(fn)
+        self.limits: dict[str, object] = {}
+        self._spool = spool
+        packed = io.BytesIO()
+        packer = _Packer(packed, spool)
+        packer.dump((fn, args, kwargs))
+        self.text = packed.getvalue()
+        self.inputs = packer.inputs
+        self.stored = packer.stored
+        self.futures = [future for _, future in packer.futures.values()]
+        # The pickle of their results.
+        self.results = b""
+
+    def add_results(self) -> None:
+        """Take the results of the futures, which are done. Errors: theirs."""
+        if not self.futures:
+            return
+        packed = io.BytesIO()
+        packer = _Packer(packed, self._spool, inputs=self.inputs)
+        packer.dump([_result_of(future) for future in self.futures])
+        if packer.futures:
+            raise TypeError("the result of a future has a future in it: give that one as the argument")
+        self.results = packed.getvalue()
+        self.inputs = packer.inputs
+        self.stored = packer.stored
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
@@ -329,6 +380,8 @@ class CallFuture(Future):  # type: ignore[type-arg]
     def cancel(self) -> bool:
         """Cancel the call; where it runs already, it is ended. `False`: it had ended, or cannot be cancelled any more."""
         if super().cancel():
+            if self._pool is None:
+                self._tell_cancelled()
             return True
         calls = self._calls
         # Calls of an executor follow the standard library: what has begun goes on.
@@ -341,7 +394,13 @@ class CallFuture(Future):  # type: ignore[type-arg]
                 # The standard library cancels only what waits.
                 self._state = "PENDING"
         if super().cancel():
-            self.set_running_or_notify_cancel()
+            self._tell_cancelled()
+
+    def _tell_cancelled(self) -> None:
+        """Tell those who wait with `wait` or `as_completed`, once. In the standard library, the one who would have run it does."""
+        with self._condition:
+            if self._state == "CANCELLED":
+                self.set_running_or_notify_cancel()
 
     def _settle(self, value: Any, error: BaseException | None) -> None:
         self._calls = None
@@ -421,6 +480,8 @@ class Calls:
         self._lock = threading.Lock()
         # Calls that the cluster has, or is to have, by the id of their task.
         self._open: dict[str, CallFuture] = {}
+        # Calls that wait for the futures in them.
+        self._waiting: set[CallFuture] = set()
         # The run that calls are added to while it goes on.
         self._run: int | None = None
         self._gone: BaseException | None = None
@@ -475,88 +536,80 @@ class Calls:
         kwargs: dict[str, Any],
         limits: dict[str, object] | None = None,
     ) -> None:
-        """Give a call to the cluster when the futures among its arguments are done."""
+        """Give a call to the cluster when the futures in it are done. Its values are taken as they are now."""
         if self._gone is not None:
             raise ClusterLost(f"the cluster takes no calls any more: {self._gone}")
-        limits = limits if limits is not None else _limits(None, 0, None)
-        waits = _futures_in((args, kwargs))
-        if not waits:
-            self._pack(future, fn, args, kwargs, limits)
+        try:
+            call = _Packed(fn, args, kwargs, self._spool)
+        except Exception as error:
+            # As the standard library does: the future has the error.
+            future._settle(None, error)
             return
+        call.limits = limits if limits is not None else _limits(None, 0, None)
+        waits = call.futures
+        if not waits:
+            self._finish(future, call)
+            return
+        with self._lock:
+            self._waiting.add(future)
         left = [len(waits)]
         lock = threading.Lock()
         # Futures keep what is called when they are done, so that must keep neither them nor the call.
-        call = [(future, args, kwargs)]
-        del future, args, kwargs
+        both = [(future, call)]
+        del future, call, args, kwargs
 
         def one_done(_: Any) -> None:
             with lock:
                 left[0] -= 1
                 if left[0]:
                     return
-                future, args, kwargs = call.pop()
-            try:
-                ready_args, ready_kwargs = _with_results((args, kwargs))
-                self._pack(future, fn, ready_args, ready_kwargs, limits)
-            except BaseException as error:
-                future._settle(None, error)
+            _in_turn(self._finish, *both.pop())
 
         for one in waits:
             one.add_done_callback(one_done)
 
-    def _module_path(self) -> list[str]:
-        """Where modules are looked for, as whole paths."""
-        entries, now = tuple(sys.path), time.monotonic()
-        if self._path[0] != entries or now - self._path[1] > 1.0:
-            found = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
-            self._path = entries, now, found
-        return self._path[2]
-
-    def _pack(
-        self,
-        future: CallFuture,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        limits: dict[str, object],
-    ) -> None:
+    def _finish(self, future: CallFuture, call: _Packed) -> None:
+        """Give a call to the cluster whose futures are done."""
         with self._lock:
+            self._waiting.discard(future)
             self._n_calls += 1
-            task = f"{getattr(fn, '__name__', 'call')}-{self._name}-{self._n_calls}"
+            future._id = task = f"{call.name}-{self._name}-{self._n_calls}"
         try:
-            packed = io.BytesIO()
-            packer = _Packer(packed, self._spool)
-            packer.dump((fn, args, kwargs))
+            call.add_results()
             pool = future._pool
             told = pool.told if pool is not None else None
             bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
-            path = self._module_path()
-            label = _name_of(fn)
-            stays = label in self._large
+            path = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
+            stays = call.label in self._large
             known = sys.version_info[:2], path, told, bounds, stays
-            text = pickle.dumps((*known, packed.getvalue()), protocol=5)
-            inputs = dict(packer.inputs)
+            text = pickle.dumps((*known, call.results, call.text), protocol=5)
             if len(text) > INLINE_BYTES_MAX:
-                inputs["call"] = str(self._spool.write([text]))
+                call.inputs["call"] = str(self._spool.write([text]))
                 word = "@call"
             else:
                 word = "+" + base64.b64encode(text).decode()
-        except Exception as error:
-            # As the standard library does: the future has the error.
+        except BaseException as error:
             future._settle(None, error)
             return
-        future._id = task
-        future._needs, future._label = packer.stored, label
+        future._needs, future._label = call.stored, call.label
         future._call = {
             "id": task,
             "command": [sys.executable, "-m", "eyas._worker", self._name, word],
-            "inputs": list(inputs.items()),
-            "outputs": [(_worker.RESULT, str(self._spool.folder / RESULTS / task))] if stays else [],
+            "inputs": list(call.inputs.items()),
+            "outputs": [(_worker.RESULT, str(self._result_path(task)))] if stays else [],
             "env": self._env,
-            "label": label,
-            **limits,
+            "label": call.label,
+            **call.limits,
         }
-        self._to_give.put(future)
+        with self._lock:
+            gone = self._gone
+            if gone is None:
+                self._to_give.put(future)
+        if gone is not None:
+            future._settle(None, ClusterLost(f"the cluster takes no calls any more: {gone}"))
+
+    def _result_path(self, task: str) -> Path:
+        return self._spool.folder / RESULTS / task
 
     def cancel_begun(self, future: CallFuture) -> bool:
         """Cancel a call that the cluster has."""
@@ -579,11 +632,12 @@ class Calls:
             return
         with self._lock:
             self._gone = self._gone or RuntimeError("it was closed")
-            left = list(self._open.values())
+            left = [*self._waiting, *self._open.values()]
+            self._waiting.clear()
             self._open.clear()
-            run = self._run
         self._to_give.put(None)
         self._threads[0].join()
+        run = self._run
         self._ends.stop()
         if threading.current_thread() is not self._threads[1]:
             self._threads[1].join()
@@ -637,7 +691,11 @@ class Calls:
 
     def _begin(self, future: CallFuture) -> bool:
         """Mark a call as given; `False`: it was cancelled before."""
-        if future._state != "RUNNING" and not future.set_running_or_notify_cancel():
+        with future._condition:
+            if future._state == "PENDING":
+                future.set_running_or_notify_cancel()
+        if future._state != "RUNNING":
+            future._tell_cancelled()
             return False
         assert future._id is not None
         with self._lock:
@@ -749,9 +807,12 @@ class Calls:
             if total > SHARED_BYTES_MIN:
                 # The next one stays where it is made until somebody asks for it.
                 self._large.add(future._label)
+            if future._label in self._large:
+                # It is empty, as the result was small.
+                self._result_path(task["id"]).unlink(missing_ok=True)
             return value, None
         if kind == b"F":
-            stored = _Stored(self._spool.folder / RESULTS / task["id"])
+            stored = _Stored(self._result_path(task["id"]))
             self._stored.add(stored)
             return stored, None
         raised, text = value
@@ -772,29 +833,32 @@ def _name_of(fn: Callable[..., Any]) -> str:
     return name if isinstance(name, str) else type(fn).__name__
 
 
-def _futures_in(value: Any) -> list[Future[Any]]:
-    """The futures in lists, tuples and dictionaries."""
-    if isinstance(value, Future):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [found for one in value for found in _futures_in(one)] if len(value) < 10_000 else []
-    if isinstance(value, dict):
-        return [found for one in value.values() for found in _futures_in(one)] if len(value) < 10_000 else []
-    return []
+def _result_of(future: Future[Any]) -> Any:
+    """What a future that is done gives to calls. Errors: those of the future."""
+    if not isinstance(future, CallFuture):
+        return future.result()
+    value = Future.result(future)
+    # A large one goes from where it was made to where it is needed, unless its cluster was closed.
+    return value.value() if type(value) is _Stored and not value.path.exists() else value
 
 
-def _with_results(value: Any) -> Any:
-    """The same with results in place of futures. Errors: those of a future."""
-    if isinstance(value, CallFuture):
-        # A large one goes from where it was made to where it is needed.
-        return Future.result(value)
-    if isinstance(value, Future):
-        return value.result()
-    if type(value) in (list, tuple):
-        return type(value)(_with_results(one) for one in value)
-    if type(value) is dict:
-        return {name: _with_results(one) for name, one in value.items()}
-    return value
+_turns = threading.local()
+
+
+def _in_turn(do: Callable[..., object], *args: Any) -> None:
+    """Do it behind what this thread does already. A call that fails ends those that need it, and thousands may stand in a chain."""
+    due = getattr(_turns, "due", None)
+    if due is not None:
+        due.append((do, args))
+        return
+    _turns.due = due = deque([(do, args)])
+    try:
+        while due:
+            do, args = due.popleft()
+            do(*args)
+            del args
+    finally:
+        del _turns.due
 
 
 __all__ = ["CallFuture", "Calls", "Context", "Pool"]
