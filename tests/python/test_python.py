@@ -224,6 +224,50 @@ def test_what_cannot_be_pickled_is_the_errors_of_its_call_alone(cluster: eyas.Cl
     assert good.result(60) == 9
 
 
+class Mute(Exception):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __str__(self) -> str:
+        raise RuntimeError("it has no words")
+
+
+def test_functions_have_any_name_and_close_what_they_like(cluster: eyas.Cluster) -> None:
+    folder = cluster._spool / functions.RESULTS
+    for name in ("../../up", "x" * 300, "a\nb", "\udcff", ""):
+
+        def make(n: int) -> Any:
+            return np.zeros(n)
+
+        make.__name__ = make.__qualname__ = name
+        calls = []
+        for _ in range(2):
+            calls.append(cluster.submit(make, 20_000))
+            assert calls[-1].result(60).shape == (20_000,)
+        assert [path.name for path in folder.iterdir()] == [calls[1].task]  # type: ignore[attr-defined]
+        del calls
+
+    def mute() -> None:
+        raise Mute
+
+    with pytest.raises(RuntimeError, match="Mute, whose text cannot be made"):
+        cluster.submit(mute).result(60)
+    assert cluster.submit(os.close, 1).result(60) is None
+
+
+def test_a_call_that_the_cluster_refuses_takes_no_other_with_it(cluster: eyas.Cluster) -> None:
+    held: Future[int] = Future()
+    calls = [cluster.submit(power, held) for _ in range(50)]
+    wrong = cluster.submit(lambda n, path: n, held, eyas.File("a\0b"))
+    calls += [cluster.submit(power, held) for _ in range(50)]
+    held.set_result(3)
+    assert [call.result(60) for call in calls] == [9] * 100
+    with pytest.raises(eyas.EyasError, match="NUL byte"):
+        wrong.result(60)
+    with pytest.raises(ValueError, match="not UTF-8: rename it"):
+        eyas.File(b"\xff")
+
+
 def test_a_worker_that_dies_fails_its_call_alone(cluster: eyas.Cluster) -> None:
     others = [cluster.submit(power, n) for n in range(20)]
     lost: list[Future[Any]] = [cluster.submit(os._exit, 0), cluster.submit(os.abort)]

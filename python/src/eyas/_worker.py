@@ -231,26 +231,32 @@ class _Printed:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
                 pass  # the function has closed it, or put something else there
-        try:
-            size = os.fstat(self._fd).st_size
-            printed = os.pread(self._fd, PRINTED_BYTES_MAX, max(0, size - PRINTED_BYTES_MAX)) if size else b""
-            if size > PRINTED_BYTES_MAX:
-                os.ftruncate(self._fd, 0)
-        except OSError:
-            printed = b""  # the function has closed it
-        os.dup2(2, 1)
-        _write_all(2, printed)
+        size = os.fstat(self._fd).st_size
+        printed = os.pread(self._fd, PRINTED_BYTES_MAX, max(0, size - PRINTED_BYTES_MAX))
         self._taken = printed
+        os.close(self._fd)
+        try:
+            os.dup2(2, 1)
+            _write_all(2, printed)
+        except OSError:
+            pass  # the function has closed standard error
         return printed
 
 
 def _error(kind: bytes, error: BaseException, printed: bytes) -> bytes:
     import traceback
 
+    try:
+        words = f"{type(error).__name__}: {error}"
+    except Exception:
+        words = f"{type(error).__name__}, whose text cannot be made"
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    # The same for those who read what tasks print.
-    _write_all(2, text.encode(errors="replace"))
-    for shown in (error, _Rebuilt(error), RuntimeError(f"{type(error).__name__}: {error}")):
+    try:
+        # The same for those who read what tasks print.
+        _write_all(2, text.encode(errors="replace"))
+    except OSError:
+        pass  # the function has closed standard error
+    for shown in (error, _Rebuilt(error), RuntimeError(words)):
         try:
             answer = _said(kind, (shown, text), printed)
             pickle.loads(base64.b64decode(answer[len(ANSWER) + 1 :]))

@@ -15,7 +15,11 @@ class File:
     __slots__ = ("location",)
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
-        text = os.fspath(location)
+        text = os.fsdecode(location)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"the name of the file {text!r} is not UTF-8: rename it") from None
         self.location = text if "://" in text else os.path.abspath(text)
 
     def __repr__(self) -> str:

@@ -42,9 +42,8 @@ SHARED_BYTES_MIN = _worker.SHARED_BYTES_MIN
 RESULTS = "results"
 # So many arrays are compared with the files that they were written to.
 WRITTEN_MAX = 256
-# No call needs more of anything, or takes longer, than that.
-AMOUNT_MAX = 1_000_000
-SECONDS_MAX = 100 * 365 * 86_400
+# So many characters of a function's name are part of the names of its tasks.
+NAME_MAX = 50
 # So many calls at most are given to the cluster at once.
 BATCH_MAX = 2000
 
@@ -319,7 +318,9 @@ class _Packed:
     def __init__(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], spool: Spool
     ) -> None:
-        self.name = getattr(fn, "__name__", "call")
+        # It becomes a part of the name of a file.
+        name = str(getattr(fn, "__name__", ""))[:NAME_MAX]
+        self.name = "".join(c if c.isprintable() and c != "/" else "_" for c in name) or "call"
         self.label = _name_of(fn)
         self.limits: dict[str, object] = {}
         self._spool = spool
@@ -678,16 +679,26 @@ class Calls:
             if batch and not is_last:
                 try:
                     self._give_batch(batch)
-                except BaseException as error:
+                except ClusterLost as error:
                     self._fail(batch, error)
+                except BaseException:
+                    # One of them is wrong, and no other one is to suffer.
+                    for one in batch:
+                        self._give_alone(one)
             elif batch:
                 for future in batch:
                     future._give_up()
             if is_last:
                 return
             # A thread that waits keeps no results.
-            first = future = None
+            first = future = one = None
             batch.clear()
+
+    def _give_alone(self, future: CallFuture) -> None:
+        try:
+            self._give_batch([future])
+        except BaseException as error:
+            self._fail([future], error)
 
     def _begin(self, future: CallFuture) -> bool:
         """Mark a call as given; `False`: it was cancelled before."""
@@ -830,7 +841,7 @@ class Calls:
 
 def _name_of(fn: Callable[..., Any]) -> str:
     name = getattr(fn, "__qualname__", None)
-    return name if isinstance(name, str) else type(fn).__name__
+    return name.encode(errors="replace").decode() if isinstance(name, str) else type(fn).__name__
 
 
 def _result_of(future: Future[Any]) -> Any:
