@@ -232,6 +232,17 @@ class Mute(Exception):
         raise RuntimeError("it has no words")
 
 
+def test_a_process_that_a_function_forks_gives_no_answer(cluster: eyas.Cluster) -> None:
+    def forks(n: int) -> tuple[int, int]:
+        pid = os.fork()
+        if pid == 0 and n % 2:
+            sys.exit(n)
+        return n, pid and os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    calls = [cluster.submit(forks, n) for n in range(60)]
+    assert [call.result(60) for call in calls] == [(n, n % 2 * n) for n in range(60)]
+
+
 def test_functions_have_any_name_and_close_what_they_like(cluster: eyas.Cluster) -> None:
     folder = cluster._spool / functions.RESULTS
     for name in ("../../up", "x" * 300, "a\nb", "\udcff", ""):

@@ -25,7 +25,7 @@ import socket
 import struct
 import sys
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NoReturn
 
 OBJECT_MAGIC = b"EYASOBJ1"
 # What answers begin with; `eyas logs` knows it, too (crates/app/cli/src/printed.rs).
@@ -186,32 +186,12 @@ def _said(kind: bytes, value: Any, printed: bytes) -> bytes:
     return ANSWER + kind + base64.b64encode(_dumps((value, printed)))
 
 
-# The file without a name that standard output is while a function runs: its descriptor, device and inode. To make one for each call
-# would wait for the disk's own journal.
-_print_file: tuple[int, int, int] | None = None
-
-
-def _open_print_file() -> int:
-    global _print_file
-    if _print_file is not None:
-        fd, *file = _print_file
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
         try:
-            stat = os.fstat(fd)
-            # A function may have closed it, and the number may be of another file now.
-            if [stat.st_dev, stat.st_ino] == file:
-                if stat.st_size:
-                    os.ftruncate(fd, 0)
-                return fd
-        except OSError:
-            pass
-    try:
-        fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_APPEND, 0o600)
-    except OSError:
-        fd = os.memfd_create("printed")
-        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
-    stat = os.fstat(fd)
-    _print_file = fd, stat.st_dev, stat.st_ino
-    return fd
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # the function has closed it, or put something else there
 
 
 class _Printed:
@@ -226,11 +206,7 @@ class _Printed:
         """What was printed; of much, its end."""
         if self._taken is not None:
             return self._taken
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass  # the function has closed it, or put something else there
+        _flush()
         size = os.fstat(self._fd).st_size
         printed = os.pread(self._fd, PRINTED_BYTES_MAX, max(0, size - PRINTED_BYTES_MAX))
         self._taken = printed
@@ -306,6 +282,17 @@ def _is_worn(bounds: tuple[int | None, int | None]) -> bool:
     )
 
 
+def _end_fork(error: BaseException | None) -> NoReturn:
+    """Ends a process that a function has forked and that has come back from it. The answer is that of the process that was called."""
+    status = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+    _flush()
+    os._exit(status & 255)
+
+
 def answer_to(word: str) -> tuple[int, bytes]:
     """Does a call. Gives the exit status of its task, and what is printed for the client."""
     global _n_calls
@@ -313,6 +300,7 @@ def answer_to(word: str) -> tuple[int, bytes]:
     kind = b"E"
     bounds: tuple[int | None, int | None] = None, None
     sandbox = os.getcwd()
+    pid = os.getpid()
     try:
         if word.startswith("@"):
             with open(word[1:], "rb") as file:
@@ -345,9 +333,13 @@ def answer_to(word: str) -> tuple[int, bytes]:
                 if names is not None:
                     names.update(_begun[pool[0]])
         value = function(*args, **kwargs)
+        if os.getpid() != pid:
+            _end_fork(None)
         into = os.path.join(sandbox, RESULT) if stays else None
         status, answer = 0, _returned(value, printed.take(), into)
     except BaseException as error:
+        if os.getpid() != pid:
+            _end_fork(error)
         status, answer = 1, _error(kind, error, printed.take())
     function = args = kwargs = value = None
     _n_calls += 1
