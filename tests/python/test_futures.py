@@ -148,3 +148,33 @@ def test_an_interrupt_ends_what_runs_on_a_given_cluster(tmp_path: Path) -> None:
         assert sleeps.cancelled()
         # The only slot is free again.
         assert c.submit(abs, -1).result(60) == 1
+
+
+FORK = """
+import os, sys, time
+from eyas.futures import Executor
+with Executor(1) as executor:
+    call = executor.submit(time.sleep, 2)
+    while not call.running():
+        time.sleep(0.01)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            executor.submit(abs, -1)
+        except RuntimeError as error:
+            print(error, flush=True)
+            # One child leaves the block, and the other one the program.
+            if "leaves" in sys.argv:
+                sys.exit(0)
+if pid:
+    print(os.waitpid(pid, 0)[1], call.result())
+"""
+
+
+@pytest.mark.parametrize("how", ["leaves", "goes on"])
+def test_a_fork_does_not_wait_for_calls_of_the_process_that_it_is_of(how: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORK, how], capture_output=True, text=True, timeout=60, check=True
+    )
+    words, last = ran.stdout.splitlines()
+    assert "connect again" in words and last == "0 None" and ran.stderr == ""

@@ -67,6 +67,8 @@ class _State:
 
     def __init__(self, client: Client | None, max_workers: int, pool: Pool) -> None:
         self.client = client
+        # The process that has the client. What it has given goes on without its forks.
+        self.pid = os.getpid()
         self.is_own = client is None
         self.max_workers = max_workers
         self.pool = pool
@@ -94,7 +96,13 @@ class _State:
     def calls(self) -> Calls:
         if self.client is None:
             self.client = Cluster(nodes=1, slots=self.max_workers)
+            self.pid = os.getpid()
         return self.client._functions()
+
+    @property
+    def is_of_a_fork(self) -> bool:
+        """Whether another process gave its calls, which this one would wait for without end."""
+        return self.client is not None and self.pid != os.getpid()
 
     def submit(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
         with self.changed:
@@ -150,6 +158,8 @@ class _State:
                 call.future._settle(None, BrokenExecutor(_BROKEN))
 
     def shut_down(self, cancel_futures: bool) -> None:
+        if self.is_of_a_fork:
+            return
         with self.changed:
             self.is_shut_down = True
             left = list(self.waiting) if cancel_futures else []
@@ -162,6 +172,8 @@ class _State:
 
     def end(self) -> None:
         """Wait for the calls that were submitted, and end the cluster."""
+        if self.is_of_a_fork:
+            return
         with self.changed:
             self.changed.wait_for(lambda: not self.waiting and not self.n_given)
             if self.is_ended:
@@ -174,6 +186,8 @@ class _State:
 
     def give_up(self) -> None:
         """Cancel all calls, also those that run, and end the cluster where it is the executor's own."""
+        if self.is_of_a_fork:
+            return
         self.shut_down(True)
         with self.changed:
             self.is_ended = True
