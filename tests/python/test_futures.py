@@ -178,3 +178,9 @@ def test_a_fork_does_not_wait_for_calls_of_the_process_that_it_is_of(how: str) -
     )
     words, last = ran.stdout.splitlines()
     assert "connect again" in words and last == "0 None" and ran.stderr == ""
+
+
+def test_a_program_that_has_no_output_gets_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with Executor(1) as executor:
+        assert executor.submit(print, "to nobody").result(60) is None

@@ -276,7 +276,7 @@ def test_a_call_that_the_cluster_refuses_takes_no_other_with_it(cluster: eyas.Cl
     with pytest.raises(eyas.EyasError, match="NUL byte"):
         wrong.result(60)
     with pytest.raises(ValueError, match="not UTF-8: rename it"):
-        eyas.File(b"\xff")
+        eyas.File(os.fsdecode(b"\xff"))
 
 
 def test_a_worker_that_dies_fails_its_call_alone(cluster: eyas.Cluster) -> None:
@@ -554,6 +554,42 @@ def test_a_large_result_stays_where_it_was_made_until_it_is_asked_for(start: Sta
     assert large.result().shape == (200_000,), "also behind the end of the cluster"
 
 
+def test_what_the_spool_cannot_take_is_the_error_of_its_call(cluster: eyas.Cluster, here: Path) -> None:
+    (here / "spool").touch()
+    with eyas.connect(cluster.join, spool=here / "spool") as client:
+        with pytest.raises(NotADirectoryError, match=r"cannot be written.* another spool: .*/spool/"):
+            client.submit(np.sum, np.zeros(20_000)).result(60)
+        # The first one comes by itself, and the second one is to stay at its node.
+        assert client.submit(np.zeros, 20_000).result(60).shape == (20_000,)
+        with pytest.raises(eyas.TaskFailed, match="cannot write .*/spool/"):
+            client.submit(np.zeros, 20_000).result(60)
+        assert client.submit(np.size, 3).result(60) == 1
+
+
+FORKS = """
+import gc, os, sys, eyas
+c = eyas.Cluster(nodes=1, slots=1)
+assert c.submit(abs, -1).result(60) == 1
+for how in ("closes", "drops", "exits"):
+    pid = os.fork()
+    if pid == 0:
+        if how == "closes":
+            c.close()
+        if how == "drops":
+            del c
+            gc.collect()
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert c.submit(abs, -2).result(60) == 2
+c.close()
+"""
+
+
+def test_a_fork_that_ends_leaves_its_parent_the_cluster(start: Start, tmp_path: Path) -> None:
+    program = start("-c", FORKS, cwd=tmp_path, program=PYTHON)
+    program.wait(120)
+
+
 def test_a_call_that_waits_and_one_that_runs_are_cancelled(cluster: eyas.Cluster, here: Path) -> None:
     begun = here / "begun"
 
@@ -565,6 +601,11 @@ def test_a_call_that_waits_and_one_that_runs_are_cancelled(cluster: eyas.Cluster
     wait_until(begun.exists, "the call's begin")
     assert runs.cancel() and runs.cancelled()
     assert wait([runs], 10).done == {runs}
+    # One may be on its way to the cluster at that moment, too.
+    for n in range(40):
+        begins = cluster.submit(time.sleep, 600)
+        wait([begins], n / 20_000)
+        assert begins.cancel() and begins.cancelled()
     assert cluster.submit(power, 2).result(60) == 4
 
 

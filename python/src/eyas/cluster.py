@@ -6,6 +6,7 @@ import os
 import shlex
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -103,6 +104,21 @@ def _plain(value: object) -> object:
     )
 
 
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a fork: what is below clients is its parent's. Were it dropped here, its connections and its cluster would end there."""
+    import ctypes
+
+    for client in list(_clients):
+        for held in client._held():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 def glob(pattern: str | os.PathLike[str]) -> list[str]:
     """The files that a pattern means, in their order: a path, a pattern, a folder (all files in it), or `@LIST`.
 
@@ -157,6 +173,13 @@ class Client:
             self._connected: _ffi.Connection | None = _ffi.Connection(self._join)
         except _ffi.FfiError as error:
             raise_ours(error)
+        _clients.add(self)
+
+    def _held(self) -> list[object]:
+        """What is below this client, and of this process alone."""
+        calls = self._calls
+        held = [self._own, self._connected, *([] if calls is None else [calls._connection, calls._ends])]
+        return [one for one in held if one is not None]
 
     def _repr_html_(self) -> str:
         from .notebook import html_of_cluster
@@ -354,6 +377,8 @@ class Client:
 
     def close(self) -> None:
         """End the connection. Calls whose results nobody has are cancelled; runs of programs go on."""
+        if self._pid != os.getpid():
+            return
         with self._lock:
             if self._is_closed:
                 return

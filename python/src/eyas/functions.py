@@ -59,6 +59,13 @@ def _nbytes(value: Any) -> int:
     return size if isinstance(size, int) else 0
 
 
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError:
+        pass  # it is not there
+
+
 class Pool:
     """An executor, to its workers: its initializer runs once in each of them. `on_broken` is called where it raises."""
 
@@ -227,11 +234,16 @@ class Spool:
         path = self.folder / name
         with self._lock:
             if name not in self._made:
-                self.folder.mkdir(parents=True, exist_ok=True)
                 part_path = path.with_suffix(".part")
-                with open(part_path, "wb") as file:
-                    file.writelines(parts)
-                part_path.rename(path)
+                try:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    with open(part_path, "wb") as file:
+                        file.writelines(parts)
+                    part_path.rename(path)
+                except OSError as error:
+                    _remove(part_path)
+                    why = f"large values of calls cannot be written, {error.strerror}: make room, or give another spool"
+                    raise OSError(error.errno, why, str(self.folder)) from None
                 self._made.add(name)
         return path
 
@@ -261,7 +273,7 @@ class _Stored:
         self._lock = threading.Lock()
         self._mapped: memoryview | None = None
         self._value: list[Any] = []
-        weakref.finalize(self, path.unlink, missing_ok=True).atexit = False
+        weakref.finalize(self, _remove, path).atexit = False
 
     def hold(self) -> None:
         """Have the file's bytes, as its folder goes."""
@@ -362,6 +374,8 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._label = ""
         self._id: str | None = None
         self._run: int | None = None
+        # Whether it was cancelled on its way to the cluster.
+        self._is_unwanted = False
 
     @property
     def task(self) -> str | None:
@@ -614,18 +628,25 @@ class Calls:
 
     def cancel_begun(self, future: CallFuture) -> bool:
         """Cancel a call that the cluster has."""
-        run, task = future._run, future._id
-        if run is None or task is None or future.done():
+        task = future._id
+        if task is None or future.done():
             return False
+        with self._lock:
+            run = future._run
+            # One that is on its way there is cancelled when it has arrived.
+            future._is_unwanted = run is None
+        if run is not None and not self._cancel_task(run, task):
+            return False
+        with self._lock:
+            self._open.pop(task, None)
+        future._give_up()
+        return True
+
+    def _cancel_task(self, run: int, task: str) -> bool:
         try:
-            n_tasks = self._connection.cancel(run, task)
+            return self._connection.cancel(run, task) > 0
         except _ffi.FfiError:
             return False
-        if n_tasks:
-            with self._lock:
-                self._open.pop(task, None)
-            future._give_up()
-        return bool(n_tasks)
 
     def close(self) -> None:
         """Cancel what has not ended, and end the threads."""
@@ -682,23 +703,23 @@ class Calls:
                 except ClusterLost as error:
                     self._fail(batch, error)
                 except BaseException:
-                    # One of them is wrong, and no other one is to suffer.
-                    for one in batch:
-                        self._give_alone(one)
+                    self._give_each(batch)
             elif batch:
                 for future in batch:
                     future._give_up()
             if is_last:
                 return
             # A thread that waits keeps no results.
-            first = future = one = None
+            first = future = None
             batch.clear()
 
-    def _give_alone(self, future: CallFuture) -> None:
-        try:
-            self._give_batch([future])
-        except BaseException as error:
-            self._fail([future], error)
+    def _give_each(self, batch: list[CallFuture]) -> None:
+        """Give calls of which one is wrong, so that no other one suffers."""
+        for future in batch:
+            try:
+                self._give_batch([future])
+            except BaseException as error:
+                self._fail([future], error)
 
     def _begin(self, future: CallFuture) -> bool:
         """Mark a call as given; `False`: it was cancelled before."""
@@ -728,9 +749,14 @@ class Calls:
                 self._ends.follow(run)
         except _ffi.FfiError as error:
             raise_ours(error)
-        for future in batch:
-            future._run = run
-            future._call = None
+        with self._lock:
+            for future in batch:
+                future._run = run
+                future._call = None
+            unwanted = [future._id for future in batch if future._is_unwanted]
+        for task in unwanted:
+            assert run is not None and task is not None
+            self._cancel_task(run, task)
 
     def _fail(self, batch: list[CallFuture], error: BaseException) -> None:
         for future in batch:
@@ -802,7 +828,7 @@ class Calls:
                 raise_ours(error)
         at = len(_worker.ANSWER)
         kind = said[at : at + 1] if said.startswith(_worker.ANSWER) else b""
-        if not kind or (task["state"] == "failed" and kind == b"R"):
+        if not kind or (task["state"] == "failed" and kind in b"RF"):
             stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
             reason = task["reason"] or "it did not say what it returned"
             ended = reason.startswith(("the program ended with status ", "the program was ended by signal "))
@@ -812,15 +838,18 @@ class Calls:
         value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))
         if printed and future._pool is not None:
             # As from the processes of the standard library.
-            sys.stdout.write(printed.decode(errors="replace"))
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(printed.decode(errors="replace"))
+                sys.stdout.flush()
+            except (OSError, ValueError, AttributeError):
+                pass  # this program has closed it, and wants its results all the same
         if kind == b"R":
             if total > SHARED_BYTES_MIN:
                 # The next one stays where it is made until somebody asks for it.
                 self._large.add(future._label)
             if future._label in self._large:
                 # It is empty, as the result was small.
-                self._result_path(task["id"]).unlink(missing_ok=True)
+                _remove(self._result_path(task["id"]))
             return value, None
         if kind == b"F":
             stored = _Stored(self._result_path(task["id"]))
