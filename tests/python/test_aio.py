@@ -36,6 +36,11 @@ def test_runs_and_calls_are_awaited_while_the_loop_goes_on(tmp_path: Path) -> No
             one, two = await asyncio.gather(c.submit(pow, 2, 3), c.submit(len, "four"))
             assert (one, two) == (8, 4)
             assert await c.submit(sum, [c.submit(int, "5"), c.submit(int, "6")]) == 11
+            base = c.context(int, "10")
+            assert await c.submit(pow, base, 2) == 100
+            assert [n async for n in c.map_calls(pow, range(4), [base] * 4)] == [0, 1, 1024, 59049]
+            ones = [c.submit(abs, -1)] * 5
+            assert [n async for n in c.map_calls(abs, ones, chunksize=2)] == [1] * 5
             assert await run.wait() and run.n_tasks == 4
             assert "4 done" in await run.report()
             assert [task.state for task in await run.tasks()] == ["done"] * 4

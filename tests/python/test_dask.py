@@ -41,6 +41,8 @@ def test_collections_are_computed_by_the_scheduler_and_by_the_executor(executor:
     bag = numbers.map(lambda x: x + 1)
     assert bag.sum().compute(scheduler=scheduler) == 5050
     assert bag.sum().compute(scheduler=executor) == 5050
+    with pytest.raises(TypeError, match="get has no cluster: give executor"):
+        bag.sum().compute(scheduler=partial(eyas.dask.get, cluster=None))
     rows = dask.array.arange(10_000, chunks=2_500).reshape(100, 100)
     with dask.config.set(scheduler=scheduler):
         assert np.array_equal(

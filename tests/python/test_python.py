@@ -442,8 +442,17 @@ def test_calls_hold_parts_of_cpus_and_gpus_and_named_resources() -> None:
 
 def test_many_elements_are_one_call(cluster: eyas.Cluster) -> None:
     assert list(cluster.map_calls(abs, range(-1000, 0), chunksize=300)) == list(range(1000, 0, -1))
-    with pytest.raises(ValueError, match="chunksize"):
-        cluster.map_calls(abs, [1], chunksize=0)
+    for chunksize in (0, 1.5):
+        with pytest.raises(ValueError, match="chunksize"):
+            cluster.map_calls(abs, [1], chunksize=chunksize)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="give it an iterable"):
+        cluster.map_calls(abs)
+    list(cluster.map_calls(np.zeros, [20_000] * 2))
+    folder = cluster._spool / functions.RESULTS
+    for array in cluster.map_calls(np.zeros, [20_000] * 6):
+        assert array.shape == (20_000,)
+        left = len(list(folder.iterdir()))
+    assert left <= 1, "results that were taken are not kept"
 
 
 def test_futures_are_arguments(cluster: eyas.Cluster) -> None:
@@ -561,7 +570,7 @@ def test_what_the_spool_cannot_take_is_the_error_of_its_call(cluster: eyas.Clust
             client.submit(np.sum, np.zeros(20_000)).result(60)
         # The first one comes by itself, and the second one is to stay at its node.
         assert client.submit(np.zeros, 20_000).result(60).shape == (20_000,)
-        with pytest.raises(eyas.TaskFailed, match="cannot write .*/spool/"):
+        with pytest.raises(eyas.TaskFailed, match=r"cannot write .*/spool/"):
             client.submit(np.zeros, 20_000).result(60)
         assert client.submit(np.size, 3).result(60) == 1
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,3 +47,13 @@ def chunks_of(elements: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
 def call_chunk(fn: Callable[..., T], chunk: tuple[tuple[Any, ...], ...]) -> list[T]:
     """Call a function for each of these arguments."""
     return [fn(*args) for args in chunk]
+
+
+def in_order(calls: deque[Future[Any]], chunksize: int) -> Iterator[Any]:
+    """The results of calls of so many elements each. Those that were taken are kept no longer."""
+    while calls:
+        result = calls.popleft().result()
+        if chunksize == 1:
+            yield result
+        else:
+            yield from result

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from . import cluster, runs
 
 if TYPE_CHECKING:
-    import pyarrow
-
+    from .functions import Context
     from .tables import Table
 
 T = TypeVar("T")
@@ -171,12 +170,7 @@ class Client:
             )
         )
 
-    async def run(
-        self,
-        tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table,
-        *,
-        name: str | None = None,
-    ) -> Run:
+    async def run(self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table) -> Run:
         """Run a list of tasks, as `eyas.Client.run`."""
         return Run(await asyncio.to_thread(lambda: self.sync.run(tasks, name=name)))
 
@@ -187,6 +181,21 @@ class Client:
     def submit(self, fn: Callable[..., T], /, *args: Any, **options: Any) -> Call[T]:
         """Call a function as a task, as `eyas.Client.submit`. Gives what is awaited for the result."""
         return Call(self.sync.submit(fn, *_futures_of(args), **_futures_of(options)))
+
+    def context(self, maker: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Context:
+        """A value that each worker makes once and keeps, as `eyas.Client.context`."""
+        return self.sync.context(maker, *args, **kwargs)
+
+    async def map_calls(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], chunksize: int = 1, **options: Any
+    ) -> AsyncIterator[T]:
+        """Call a function once for each element, as `eyas.Client.map_calls`; for `async for`."""
+        elements = tuple(map(_futures_of, each) for each in iterables)
+        calls = await asyncio.to_thread(self.sync._map_calls, fn, elements, chunksize, options)
+        while calls:
+            result = await Call(calls.popleft())
+            for one in [result] if chunksize == 1 else result:
+                yield one
 
     async def status(self) -> dict[str, Any]:
         """What the cluster is doing: the fields of `eyas status --json`."""

@@ -7,6 +7,7 @@ import shlex
 import threading
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _ffi
 from ._find import find_binary
-from ._values import call_chunk, chunks_of, parse_bytes
+from ._values import call_chunk, chunks_of, in_order, parse_bytes
 from .errors import EyasError, raise_ours
 from .files import File
 from .runs import Run
@@ -364,14 +365,23 @@ class Client:
         chunksize : so many elements are one task, for functions that take less than a millisecond.
         options : those of `submit`.
         """
-        if chunksize < 1:
+        return in_order(self._map_calls(fn, iterables, chunksize, options), chunksize)
+
+    def _map_calls(
+        self,
+        fn: Callable[..., Any],
+        iterables: tuple[Iterable[Any], ...],
+        chunksize: int,
+        options: Mapping[str, Any],
+    ) -> deque[Future[Any]]:
+        if not isinstance(chunksize, int) or chunksize < 1:
             raise ValueError(f"chunksize is {chunksize!r}: give a whole number above 0")
+        if not iterables:
+            raise TypeError("map_calls has nothing to call the function with: give it an iterable")
         if chunksize == 1:
-            futures = [self.submit(fn, *args, **options) for args in zip(*iterables)]
-            return (future.result() for future in futures)
+            return deque(self.submit(fn, *args, **options) for args in zip(*iterables))
         chunks = chunks_of(zip(*iterables), chunksize)
-        each = [self.submit(call_chunk, fn, chunk, **options) for chunk in chunks]
-        return (result for future in each for result in future.result())
+        return deque(self.submit(call_chunk, fn, chunk, **options) for chunk in chunks)
 
     # ------------------------------------------------------------ the end
 

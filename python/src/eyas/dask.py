@@ -88,6 +88,9 @@ def get(
 
     The errors are those of the tasks; `EyasError`: the graph has a shuffle on disk, and the nodes may have no folder in common. It is tested with Dask's own tests for schedulers (`dask.utils_test.GetFunctionTestMixin`).
     """
+    if "cluster" in options:
+        # Dask hands options on that nobody knows, and leaves them out then.
+        raise TypeError("get has no cluster: give executor=eyas.futures.Executor(cluster=c)")
     executor = executor or _own_executor()
     options.pop("num_workers", None)
     options.pop("pool", None)
