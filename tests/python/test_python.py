@@ -618,6 +618,40 @@ def test_a_call_that_waits_and_one_that_runs_are_cancelled(cluster: eyas.Cluster
     assert cluster.submit(power, 2).result(60) == 4
 
 
+def test_files_of_values_go_when_no_call_needs_them(
+    cluster: eyas.Cluster, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions, "RECENT_MAX", 3)
+    with eyas.connect(cluster.join, spool=here) as client:
+
+        def files() -> int:
+            return sum(path.is_file() for path in client._spool.iterdir())
+
+        array = np.zeros(20_000)
+        for n in range(10):
+            array[0] = n
+            assert client.submit(lambda array: array[0], array).result(60) == n
+            assert client.submit(len, str(n) * 30_000).result(60) == 30_000
+        wait_until(lambda: files() <= 3, "files that no call needs")
+        # Calls that have not ended, contexts and frozen arrays have theirs.
+        never: Future[int] = Future()
+        calls = [client.submit(lambda n, array: n + array[0], never, np.full(20_000, n)) for n in range(6)]
+        model = client.context(np.sum, np.full(20_000, 1.5))
+        frozen = np.full(20_000, 2.5)
+        frozen.flags.writeable = False
+        for n in range(6):
+            assert client.submit(np.max, frozen).result(60) == 2.5
+            assert client.submit(len, str(n) * 90_000).result(60) == 90_000
+        never.set_result(1)
+        assert [call.result(60) for call in calls] == [1, 2, 3, 4, 5, 6]
+        assert client.submit(lambda model: model, model).result(60) == 30_000.0
+        # A value that comes again is written again.
+        assert client.submit(lambda array: array[0], np.full(20_000, 4)).result(60) == 4
+        del calls, model, frozen
+        wait_until(lambda: files() <= 3, "files that no call needs")
+    assert not list(here.iterdir())
+
+
 def test_an_array_that_cannot_change_is_looked_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,10 @@ INLINE_BYTES_MAX = 24 << 10
 SHARED_BYTES_MIN = _worker.SHARED_BYTES_MIN
 # The folder of results that are larger than that.
 RESULTS = "results"
-# So many arrays are compared with the files that they were written to.
-WRITTEN_MAX = 256
+# Files of the spool that no call needs any more are kept as long as they are no more and no larger together: the same values may come
+# again. So many arrays are compared with the files that they were written to.
+RECENT_MAX = 256
+RECENT_BYTES_MAX = 1 << 30
 # So many characters of a function's name are part of the names of its tasks.
 NAME_MAX = 50
 # So many calls at most are given to the cluster at once.
@@ -105,8 +107,8 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         self._files = files
         self.inputs: dict[str, str] = dict(inputs or ())
         self._names = {location: name for name, location in self.inputs.items()}
-        # Results of other calls among the values.
-        self.stored: list[_Stored] = []
+        # Whatever has files that the call needs.
+        self.needs: list[_Stored | _Kept | Context] = []
         # Futures with their numbers, by their identities.
         self.futures: dict[int, tuple[int, Future[Any]]] = {}
         # Large values with their numbers, by their identities, which no other value can have while these are here.
@@ -137,16 +139,17 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             if value._spool.is_cleared:
                 raise ValueError("a context is of a cluster that was closed: make it again with `context`")
             self.inputs.update(value._inputs)
+            self.needs.append(value)
             return "context", (value._name, value._files)
         if type(value) is _Stored:
-            self.stored.append(value)
-            path = value.path
+            needed: _Stored | _Kept = value
         elif _nbytes(value) >= SHARED_BYTES_MIN:
-            path = self._spool.keep(value)
+            needed = self._spool.keep(value)
         else:
             return None
-        name = f"objects/{path.name}"
-        self.inputs[name] = str(path)
+        self.needs.append(needed)
+        name = f"objects/{needed.path.name}"
+        self.inputs[name] = str(needed.path)
         # Two equal values are one file, and still two values.
         return "object", (name, self._large.setdefault(id(value), (len(self._large), value))[0])
 
@@ -169,11 +172,11 @@ def _layout(value: Any) -> tuple[Any, ...] | None:
 class _Written:
     """A file that an array was written to; its bytes stand at the end."""
 
-    def __init__(self, path: Path, n_bytes: int) -> None:
+    def __init__(self, kept: _Kept, n_bytes: int) -> None:
         numpy = sys.modules["numpy"]
-        with open(path, "rb") as file:
+        with open(kept.path, "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.path = path
+        self.kept = weakref.ref(kept)
         self._bytes = numpy.frombuffer(mapped, dtype="u1", offset=len(mapped) - n_bytes)
         self._compare = ctypes.CDLL(None).memcmp
         self._compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -184,6 +187,20 @@ class _Written:
         return int(self._compare(address, ours, self._bytes.nbytes)) == 0
 
 
+class _Kept:
+    """A file of the spool. It goes with the last who needs it: a call that has not ended, a context, a frozen array, or the spool,
+    which has the last ones.
+    """
+
+    __slots__ = ("__weakref__", "digest", "n_bytes", "path")
+
+    def __init__(self, path: Path, digest: str, n_bytes: int) -> None:
+        self.path = path
+        self.digest = digest
+        self.n_bytes = n_bytes
+        weakref.finalize(self, _remove, path).atexit = False
+
+
 class Spool:
     """A folder of values that are too large to be part of a task, by the digests of their pickles."""
 
@@ -191,49 +208,60 @@ class Spool:
         self.folder = folder
         self.is_cleared = False
         self._lock = threading.Lock()
-        self._made: set[str] = set()
+        self._n_made = 0
+        # Files that are there, by their digests.
+        self._made: weakref.WeakValueDictionary[str, _Kept] = weakref.WeakValueDictionary()
+        # Those that were used last, whoever needs them.
+        self._recent: OrderedDict[str, _Kept] = OrderedDict()
+        self._recent_bytes = 0
         # Files of frozen arrays that are still there, by the arrays' identities.
-        self._frozen: dict[int, tuple[weakref.ref[Any], Path]] = {}
+        self._frozen: dict[int, tuple[weakref.ref[Any], _Kept]] = {}
         # Files of arrays that may change, by their layouts. To compare an array with its file takes a tenth of the time of a digest.
         self._written: OrderedDict[tuple[Any, ...], _Written] = OrderedDict()
 
-    def keep(self, value: Any) -> Path:
+    def keep(self, value: Any) -> _Kept:
         """The file with a value, written where it is not there. A frozen array is looked at once only."""
         if not _is_frozen(value):
             return self._keep_changeable(value)
         number = id(value)
         known = self._frozen.get(number)
         if known is None or known[0]() is not value:
-            path = self.write(_worker.write_object(value, cloudpickle.dumps))
-            known = weakref.ref(value, lambda _: self._frozen.pop(number, None)), path
+            kept = self.write(_worker.write_object(value, cloudpickle.dumps))
+            known = weakref.ref(value, lambda _: self._frozen.pop(number, None)), kept
             self._frozen[number] = known
         return known[1]
 
-    def _keep_changeable(self, value: Any) -> Path:
+    def _keep_changeable(self, value: Any) -> _Kept:
         layout = _layout(value)
         with self._lock:
             known = self._written.get(layout) if layout is not None else None
-        if layout is not None and known is not None and known.has(layout[0]):
-            return known.path
+        kept = known.kept() if known is not None else None
+        if layout is not None and known is not None and kept is not None and known.has(layout[0]):
+            with self._lock:
+                self._use(kept)
+            return kept
         parts = _worker.write_object(value, cloudpickle.dumps)
-        path = self.write(parts)
+        kept = self.write(parts)
         last = parts[-1]
         if layout is not None and isinstance(last, memoryview) and last.nbytes == value.nbytes:
             with self._lock:
-                self._written[layout] = _Written(path, last.nbytes)
-                while len(self._written) > WRITTEN_MAX:
+                self._written[layout] = _Written(kept, last.nbytes)
+                while len(self._written) > RECENT_MAX:
                     self._written.popitem(last=False)
-        return path
+        return kept
 
-    def write(self, parts: Iterable[bytes | memoryview]) -> Path:
+    def write(self, parts: Iterable[bytes | memoryview]) -> _Kept:
         parts = list(parts)
         digest = hashlib.blake2b(digest_size=20)
         for part in parts:
             digest.update(part)
         name = digest.hexdigest()
-        path = self.folder / name
         with self._lock:
-            if name not in self._made:
+            kept = self._made.get(name)
+            if kept is None:
+                # A file that is made again has another name: the one before it may be removed at any moment.
+                self._n_made += 1
+                path = self.folder / f"{name}-{self._n_made}"
                 part_path = path.with_suffix(".part")
                 try:
                     self.folder.mkdir(parents=True, exist_ok=True)
@@ -244,23 +272,43 @@ class Spool:
                     _remove(part_path)
                     why = f"large values of calls cannot be written, {error.strerror}: make room, or give another spool"
                     raise OSError(error.errno, why, str(self.folder)) from None
-                self._made.add(name)
-        return path
+                kept = _Kept(path, name, sum(memoryview(part).nbytes for part in parts))
+                self._made[name] = kept
+            self._use(kept)
+        return kept
+
+    def _use(self, kept: _Kept) -> None:
+        """Note a use of a file, and leave others to those who need them."""
+        if self._recent.pop(kept.digest, None) is None:
+            self._recent_bytes += kept.n_bytes
+        self._recent[kept.digest] = kept
+        gone: list[_Kept] = []
+        while len(self._recent) > 1 and (
+            self._recent_bytes > RECENT_BYTES_MAX or len(self._recent) > RECENT_MAX
+        ):
+            gone.append(self._recent.popitem(last=False)[1])
+            self._recent_bytes -= gone[-1].n_bytes
+        if gone:
+            # What is mapped stays on the disk.
+            left = [layout for layout, written in self._written.items() if written.kept() in gone]
+            for layout in left:
+                del self._written[layout]
 
     def clear(self) -> None:
         """Remove what was written."""
         with self._lock:
             self.is_cleared = True
-            for name in self._made:
-                (self.folder / name).unlink(missing_ok=True)
-            self._made.clear()
+            made = list(self._made.values())
             self._frozen.clear()
             self._written.clear()
-            shutil.rmtree(self.folder / RESULTS, ignore_errors=True)
-            try:
-                self.folder.rmdir()
-            except OSError:
-                pass  # it was never made, or others use it
+            self._recent.clear()
+        for kept in made:
+            _remove(kept.path)
+        shutil.rmtree(self.folder / RESULTS, ignore_errors=True)
+        try:
+            self.folder.rmdir()
+        except OSError:
+            pass  # it was never made
 
 
 class _Stored:
@@ -301,7 +349,7 @@ class Context:
     function uses, it arrives as the value.
     """
 
-    __slots__ = ("_files", "_inputs", "_name", "_spool")
+    __slots__ = ("_files", "_inputs", "_name", "_needs", "_spool")
 
     def __init__(
         self, spool: Spool, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -312,10 +360,11 @@ class Context:
         if packer.futures:
             raise TypeError("a context is made of values and files: give the future's result")
         self._spool = spool
-        path = spool.write([packed.getvalue()])
-        self._name = f"contexts/{path.name}"
+        kept = spool.write([packed.getvalue()])
+        self._needs = [*packer.needs, kept]
+        self._name = f"contexts/{kept.path.name}"
         self._files = [name for name in packer.inputs if name.startswith("contexts/")]
-        self._inputs = {**packer.inputs, self._name: str(path)}
+        self._inputs = {**packer.inputs, self._name: str(kept.path)}
 
     def __reduce__(self) -> Any:
         raise TypeError("a context is made by workers: it goes with calls, and cannot be pickled otherwise")
@@ -341,7 +390,7 @@ class _Packed:
         packer.dump((fn, args, kwargs))
         self.text = packed.getvalue()
         self.inputs = packer.inputs
-        self.stored = packer.stored
+        self.needs = packer.needs
         self.futures = [future for _, future in packer.futures.values()]
         # The pickle of their results.
         self.results = b""
@@ -357,7 +406,7 @@ class _Packed:
             raise TypeError("the result of a future has a future in it: give that one as the argument")
         self.results = packed.getvalue()
         self.inputs = packer.inputs
-        self.stored = packer.stored
+        self.needs += packer.needs
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
@@ -368,8 +417,8 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._calls: Calls | None = calls
         self._pool = pool
         self._call: dict[str, object] | None = None
-        # Results of other calls that this one needs.
-        self._needs: list[_Stored] = []
+        # Whatever has files that the call needs.
+        self._needs: list[_Stored | _Kept | Context] = []
         # The name of the function.
         self._label = ""
         self._id: str | None = None
@@ -599,14 +648,16 @@ class Calls:
             known = sys.version_info[:2], path, told, bounds, stays
             text = pickle.dumps((*known, call.results, call.text), protocol=5)
             if len(text) > INLINE_BYTES_MAX:
-                call.inputs["call"] = str(self._spool.write([text]))
+                kept = self._spool.write([text])
+                call.needs.append(kept)
+                call.inputs["call"] = str(kept.path)
                 word = "@call"
             else:
                 word = "+" + base64.b64encode(text).decode()
         except BaseException as error:
             future._settle(None, error)
             return
-        future._needs, future._label = call.stored, call.label
+        future._needs, future._label = call.needs, call.label
         future._call = {
             "id": task,
             "command": [sys.executable, "-m", "eyas._worker", self._name, word],
