@@ -5,7 +5,7 @@ A slot starts it once (`EYAS_WARM`, crates/engine/runner/src/warm.rs) and tells 
 task's sandbox, and CALL. What it answers with is printed to standard output, in ASCII, behind `ANSWER`:
 
     R and base64 of a pickle            what the function returned, and what it printed
-    F and base64 of a pickle            what it returned is in the file `RESULT` of the sandbox; and what it printed
+    F and base64 of a pickle            what it returned is in a file (see `_returned`); and what it printed
     E and base64 of a pickle            the exception that it raised and its traceback as text, and what it printed
     I and base64 of a pickle            the same of the initializer
 
@@ -165,21 +165,35 @@ def _dumps(value: Any) -> bytes:
         return dumped
 
 
-def _returned(value: Any, printed: bytes, file: str | None) -> bytes:
-    """The answer with what a function returned. A large value goes into the file, where there is one."""
-    if file is not None:
-        try:
-            parts = write_object(value, pickle.dumps)
-        except Exception:
-            import cloudpickle
+def _returned(value: Any, printed: bytes, output: str | None, aside: str | None) -> bytes:
+    """The answer with what a function returned. A large value goes into a file.
 
-            parts = write_object(value, cloudpickle.dumps)
-        is_large = sum(memoryview(part).nbytes for part in parts) >= SHARED_BYTES_MIN
-        with open(file, "wb") as out:
+    output : the task's output for it, which is empty where the value is small. Without one, it goes to the file `aside` where that one's
+        folder is, so that gigabytes are not printed.
+    """
+    try:
+        parts = write_object(value, pickle.dumps)
+    except Exception:
+        import cloudpickle
+
+        parts = write_object(value, cloudpickle.dumps)
+    is_large = sum(memoryview(part).nbytes for part in parts) >= SHARED_BYTES_MIN
+    if output is not None:
+        with open(output, "wb") as out:
             out.writelines(parts if is_large else [])
-        if is_large:
-            return _said(b"F", None, printed)
-    return _said(b"R", value, printed)
+    elif aside is not None and is_large:
+        part_path = f"{aside}.{os.getpid()}"
+        try:
+            with open(part_path, "wb") as out:
+                out.writelines(parts)
+            os.rename(part_path, aside)
+        except OSError:
+            is_large = False  # it is printed
+            try:
+                os.unlink(part_path)
+            except OSError:
+                pass  # there is no such folder here
+    return _said(b"F", None, printed) if is_large else _said(b"R", value, printed)
 
 
 def _said(kind: bytes, value: Any, printed: bytes) -> bytes:
@@ -307,7 +321,7 @@ def answer_to(word: str) -> tuple[int, bytes]:
                 text = file.read()
         else:
             text = base64.b64decode(word[1:])
-        version, path, pool, bounds, stays, results, call = pickle.loads(text)
+        version, path, pool, bounds, aside, results, call = pickle.loads(text)
         if version != sys.version_info[:2]:
             theirs, ours = (".".join(map(str, of)) for of in (version, sys.version_info[:2]))
             raise RuntimeError(
@@ -335,8 +349,8 @@ def answer_to(word: str) -> tuple[int, bytes]:
         value = function(*args, **kwargs)
         if os.getpid() != pid:
             _end_fork(None)
-        into = os.path.join(sandbox, RESULT) if stays else None
-        status, answer = 0, _returned(value, printed.take(), into)
+        output = os.path.join(sandbox, RESULT) if aside is None else None
+        status, answer = 0, _returned(value, printed.take(), output, aside)
     except BaseException as error:
         if os.getpid() != pid:
             _end_fork(error)

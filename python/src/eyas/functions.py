@@ -549,12 +549,15 @@ class Calls:
         # The run that calls are added to while it goes on.
         self._run: int | None = None
         self._gone: BaseException | None = None
-        # Names of functions that have returned something large.
+        # Names of functions that have returned something large. The next one stays where it is made until somebody asks for it.
         self._large: set[str] = set()
         self._stored: weakref.WeakSet[_Stored] = weakref.WeakSet()
         self._to_give: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
-        # What modules are looked for in, of what `sys.path`, and when it was found.
-        self._path: tuple[tuple[str, ...], float, list[str]] = (), 0.0, []
+        try:
+            # Only the client makes it, so a node that has it shares it.
+            self._result_path("").mkdir(parents=True)
+        except OSError:
+            pass  # values that need it say so
         self._env = [("EYAS_WARM", "4")]
         python_path = _python_path()
         if python_path is not None:
@@ -645,7 +648,8 @@ class Calls:
             bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
             path = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
             stays = call.label in self._large
-            known = sys.version_info[:2], path, told, bounds, stays
+            result = str(self._result_path(task))
+            known = sys.version_info[:2], path, told, bounds, None if stays else result
             text = pickle.dumps((*known, call.results, call.text), protocol=5)
             if len(text) > INLINE_BYTES_MAX:
                 kept = self._spool.write([text])
@@ -662,7 +666,7 @@ class Calls:
             "id": task,
             "command": [sys.executable, "-m", "eyas._worker", self._name, word],
             "inputs": list(call.inputs.items()),
-            "outputs": [(_worker.RESULT, str(self._result_path(task)))] if stays else [],
+            "outputs": [(_worker.RESULT, result)] if stays else [],
             "env": self._env,
             "label": call.label,
             **call.limits,
@@ -896,13 +900,13 @@ class Calls:
                 pass  # this program has closed it, and wants its results all the same
         if kind == b"R":
             if total > SHARED_BYTES_MIN:
-                # The next one stays where it is made until somebody asks for it.
                 self._large.add(future._label)
             if future._label in self._large:
                 # It is empty, as the result was small.
                 _remove(self._result_path(task["id"]))
             return value, None
         if kind == b"F":
+            self._large.add(future._label)
             stored = _Stored(self._result_path(task["id"]))
             self._stored.add(stored)
             return stored, None
