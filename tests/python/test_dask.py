@@ -19,6 +19,7 @@ import pytest
 from dask.delayed import delayed
 from dask.utils_test import GetFunctionTestMixin
 from eyas.futures import Executor
+from harness import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +91,11 @@ def test_the_folder_of_a_shuffle_goes_with_the_program(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == "3 1\n" and not list(tmp_path.glob("eyas-dask-*"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_dasks_own_tests_of_bags_and_arrays_pass_as_they_do_with_threads() -> None:
+    command: list[str | Path] = [sys.executable, ROOT / "scripts" / "suites.py", "dask"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

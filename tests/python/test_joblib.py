@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -84,6 +85,13 @@ def test_workers_begin_with_limits_to_threads_and_an_initializer(
         assert Parallel()(delayed(variable)("OMP_NUM_THREADS") for _ in range(4)) == ["3"] * 4
         loop = Parallel(initializer=begin, initargs=("by the initializer",))
         assert set(loop(delayed(variable)("GIVEN") for _ in range(8))) == {"by the initializer"}
+
+
+def test_calls_of_the_own_cluster_share_what_a_manager_has() -> None:
+    with multiprocessing.Manager() as manager:
+        seen = manager.list()
+        Parallel(n_jobs=2, backend="eyas")(delayed(seen.append)(n) for n in range(6))
+        assert sorted(seen) == list(range(6))
 
 
 def nested(n: int) -> list[int]:
