@@ -109,8 +109,8 @@ class EyasBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     inner_max_num_threads : threads of the libraries below a call; default: the processors of this machine, shared by `n_jobs`.
 
     `n_jobs=-1` is all slots of the cluster that is given, or all processors of this machine. A loop inside a call that asks for this
-    backend without a cluster is run by its call alone, whose slot it has. Objects of a `multiprocessing.Manager` may be arguments where
-    the cluster is one of this process.
+    backend without a cluster is run by its call alone, whose slot it has. Objects of a `multiprocessing.Manager` may be arguments where no
+    cluster is given.
     """
 
     supports_retrieve_callback = True

@@ -65,7 +65,7 @@ class Program:
         for _ in range(20):
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             if not self.path.exists():
-                content = ray.get(refs[0])
+                content: Any = ray.get(refs[0])
                 if digest_of(content) != digest:
                     raise RuntimeError("Ray's object store gave another program than was put into it")
                 handle, part = tempfile.mkstemp(dir=self.path.parent)
