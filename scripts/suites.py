@@ -271,7 +271,6 @@ NOT_OF_DASK = {
     "test_array_core.test_zarr_regions": STORES,
     "test_array_core.test_store_locks_count_calls": LOCKS,
     "test_array_core.test_from_array_with_lock": LOCKS,
-    "test_array_core.test_zarr_risky_shards_warns": WARNS,
     "test_reductions.test_array_cumreduction_axis": WARNS,
     "test_routines.test_average_raises": WARNS,
 }
