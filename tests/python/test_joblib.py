@@ -116,7 +116,7 @@ def test_a_missing_joblib_is_said_in_a_sentence() -> None:
     program = "import sys; sys.modules['joblib'] = None; import eyas.joblib"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (
-        "ImportError: joblib is not installed, or is older than 1.4: pip install 'eyas[joblib]'"
+        "ImportError: joblib is not installed, or is older than 1.5: pip install 'eyas[joblib]'"
         in done.stderr
     )
 

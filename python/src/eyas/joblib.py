@@ -30,8 +30,11 @@ try:
         ParallelBackendBase,
         SequentialBackend,
     )
+
+    if not hasattr(ParallelBackendBase, "submit"):
+        raise ImportError("joblib is older than 1.5")
 except ImportError as error:
-    raise ImportError("joblib is not installed, or is older than 1.4: pip install 'eyas[joblib]'") from error
+    raise ImportError("joblib is not installed, or is older than 1.5: pip install 'eyas[joblib]'") from error
 
 from . import _worker
 from ._loops import Batch, Begin
