@@ -208,6 +208,34 @@ def _flush() -> None:
             pass  # the function has closed it, or put something else there
 
 
+# The file without a name that standard output is while a function runs: its descriptor, device and inode. To make one for each call
+# would wait for the disk's own journal.
+_print_file: tuple[int, int, int] | None = None
+
+
+def _open_print_file() -> int:
+    global _print_file
+    if _print_file is not None:
+        fd, *file = _print_file
+        try:
+            stat = os.fstat(fd)
+            # A function may have closed it, and the number may be of another file now.
+            if [stat.st_dev, stat.st_ino] == file:
+                if stat.st_size:
+                    os.ftruncate(fd, 0)
+                return fd
+        except OSError:
+            pass
+    try:
+        fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_APPEND, 0o600)
+    except OSError:
+        fd = os.memfd_create("printed")
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+    stat = os.fstat(fd)
+    _print_file = fd, stat.st_dev, stat.st_ino
+    return fd
+
+
 class _Printed:
     """What a function prints: standard output is a file without a name meanwhile."""
 
@@ -221,10 +249,14 @@ class _Printed:
         if self._taken is not None:
             return self._taken
         _flush()
-        size = os.fstat(self._fd).st_size
-        printed = os.pread(self._fd, PRINTED_BYTES_MAX, max(0, size - PRINTED_BYTES_MAX))
+        try:
+            size = os.fstat(self._fd).st_size
+            printed = os.pread(self._fd, PRINTED_BYTES_MAX, max(0, size - PRINTED_BYTES_MAX)) if size else b""
+            if size > PRINTED_BYTES_MAX:
+                os.ftruncate(self._fd, 0)
+        except OSError:
+            printed = b""  # the function has closed it
         self._taken = printed
-        os.close(self._fd)
         try:
             os.dup2(2, 1)
             _write_all(2, printed)

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from . import cluster, runs
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from .functions import Context
     from .tables import Table
 
@@ -170,7 +172,12 @@ class Client:
             )
         )
 
-    async def run(self, tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table) -> Run:
+    async def run(
+        self,
+        tasks: Iterable[Mapping[str, object]] | str | os.PathLike[str] | Table,
+        *,
+        name: str | None = None,
+    ) -> Run:
         """Run a list of tasks, as `eyas.Client.run`."""
         return Run(await asyncio.to_thread(lambda: self.sync.run(tasks, name=name)))
 

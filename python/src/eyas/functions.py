@@ -46,6 +46,9 @@ RECENT_MAX = 256
 RECENT_BYTES_MAX = 1 << 30
 # So many characters of a function's name are part of the names of its tasks.
 NAME_MAX = 50
+# No call needs more of anything, or takes longer, than that.
+AMOUNT_MAX = 1_000_000
+SECONDS_MAX = 100 * 365 * 86_400
 # So many calls at most are given to the cluster at once.
 BATCH_MAX = 2000
 
@@ -126,7 +129,11 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def persistent_id(self, value: Any) -> Any:
-        if type(value) is File:
+        # This is asked of everything in a call, which is mostly what stands first here.
+        kind = type(value)
+        if kind in _NEVER_LARGE or (kind is str and len(value) < SHARED_BYTES_MIN):
+            return None
+        if kind is File:
             name = self._names.get(value.location)
             if name is None:
                 name = f"{self._files}/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
@@ -135,13 +142,13 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             return "file", name
         if isinstance(value, Future):
             return "result", self.futures.setdefault(id(value), (len(self.futures), value))[0]
-        if type(value) is Context:
+        if kind is Context:
             if value._spool.is_cleared:
                 raise ValueError("a context is of a cluster that was closed: make it again with `context`")
             self.inputs.update(value._inputs)
             self.needs.append(value)
             return "context", (value._name, value._files)
-        if type(value) is _Stored:
+        if kind is _Stored:
             needed: _Stored | _Kept = value
         elif _nbytes(value) >= SHARED_BYTES_MIN:
             needed = self._spool.keep(value)
@@ -558,6 +565,8 @@ class Calls:
             self._result_path("").mkdir(parents=True)
         except OSError:
             pass  # values that need it say so
+        # What modules are looked for in, of what `sys.path`, and when it was found.
+        self._path: tuple[tuple[str, ...], float, list[str]] = (), 0.0, []
         self._env = [("EYAS_WARM", "4")]
         python_path = _python_path()
         if python_path is not None:
@@ -635,6 +644,14 @@ class Calls:
         for one in waits:
             one.add_done_callback(one_done)
 
+    def _module_path(self) -> list[str]:
+        """Where modules are looked for, as whole paths."""
+        entries, now = tuple(sys.path), time.monotonic()
+        if self._path[0] != entries or now - self._path[1] > 1.0:
+            found = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
+            self._path = entries, now, found
+        return self._path[2]
+
     def _finish(self, future: CallFuture, call: _Packed) -> None:
         """Give a call to the cluster whose futures are done."""
         with self._lock:
@@ -646,7 +663,7 @@ class Calls:
             pool = future._pool
             told = pool.told if pool is not None else None
             bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
-            path = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")]
+            path = self._module_path()
             stays = call.label in self._large
             result = str(self._result_path(task))
             known = sys.version_info[:2], path, told, bounds, None if stays else result
