@@ -1,8 +1,8 @@
 //! Arguments that several verbs share. One way to say which cluster (`--join`) and where (`--dir`) for all commands.
 
-use crate::equipment::{self, Amount, Gpus};
 use clap::{Args, Parser};
 use eyas_client::JoinFile;
+use eyas_cluster::values::{gpus, option, system_users};
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::network::NetworkUse;
 use eyas_text::Shell;
@@ -10,8 +10,11 @@ use std::path::PathBuf;
 
 mod values;
 
-pub use values::{BatchOption, Nodes, ProviderKind, SystemUser, bytes, duration, rate, task_name};
-pub(crate) use values::{address, host_port, nodes, some_bytes};
+pub use eyas_cluster::options::ProviderKind;
+pub use eyas_cluster::values::{Amount, BatchOption, Gpus, Nodes, SystemUser, duration};
+pub(crate) use eyas_cluster::values::{amount, nodes};
+pub(crate) use values::{address, host_port, some_bytes};
+pub use values::{bytes, rate, task_name};
 
 #[derive(Args, Clone, Default)]
 pub struct JoinArgs {
@@ -84,7 +87,7 @@ pub struct ProvideArgs {
     /// Where nodes come from: local (processes of this machine), ssh (the hosts of --hosts), allocation (the nodes of the
     /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours), ray (the nodes of a Ray cluster), or
     /// jobs of a batch system: slurm, grid-engine, pbspro, torque, lsf, htcondor, kubernetes, aws, azure, googlecloud
-    #[arg(long, value_name = "KIND", default_value = "local", value_parser = values::provider_kind)]
+    #[arg(long, value_name = "KIND", default_value = "local", value_parser = ProviderKind::by_name)]
     pub provider: ProviderKind,
     /// Hosts for --provider ssh, one on a line; --nodes is their number unless given
     #[arg(long, value_name = "FILE")]
@@ -125,7 +128,7 @@ pub struct ProvideArgs {
     pub nodes_per_job: Option<u32>,
     /// Anything else that the batch system's provider in Parsl takes, such as qos=long, or that Ray's actors take, such as
     /// 'resources={"big": 1}' (may be given more than once)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = values::option)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = option)]
     pub options: Vec<BatchOption>,
     /// The Python that has Parsl or Ray [default: the python3 beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
@@ -150,11 +153,6 @@ pub struct ProvideArgs {
     /// Address at which nodes reach the dispatcher, if that is not the address it listens on
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub advertise: Option<String>,
-}
-
-/// Time between two listings, where nothing else is said.
-pub fn listed_every(given: Option<u64>) -> std::time::Duration {
-    std::time::Duration::from_nanos(given.unwrap_or(15_000_000_000))
 }
 
 /// How nodes come and go.
@@ -185,10 +183,10 @@ pub struct NodeArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
     /// Gpus of each node: a number, or auto for those that the machine or the batch system has [default: none]
-    #[arg(long, value_name = "N", value_parser = equipment::gpus)]
+    #[arg(long, value_name = "N", value_parser = gpus)]
     pub gpus: Option<Gpus>,
     /// A resource of each node that tasks may name, such as a board or a licence (may be given more than once)
-    #[arg(long = "resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    #[arg(long = "resource", value_name = "NAME=N", value_parser = amount)]
     pub resources: Vec<Amount>,
     /// The names of the gpus of a node that shares a machine with others.
     #[arg(long, hide = true, value_delimiter = ',')]
@@ -218,7 +216,7 @@ pub struct NodeArgs {
     /// Run the programs of each user as a system user of their own, so that none can read another's files on the node:
     /// a range of ids that belong to nobody, such as 70000-70099, and USER=ACCOUNT for each user who has an account of
     /// the machine (may be given more than once); the executor has to be root's [default: as whoever started the executor]
-    #[arg(long, value_name = "IDS", value_parser = values::system_users)]
+    #[arg(long, value_name = "IDS", value_parser = system_users)]
     pub system_users: Vec<SystemUser>,
 }
 
@@ -252,7 +250,7 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub home_rate: Option<u64>,
     /// A resource of the whole cluster that tasks may name, such as floating licences (may be given more than once)
-    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = amount)]
     pub cluster_resources: Vec<Amount>,
     /// Time after which the dispatcher gives up an executor that it does not hear, and after which an executor ends
     /// that does not hear its dispatcher

@@ -5,8 +5,9 @@ use crate::dirs::config_files;
 use crate::fault::bad;
 use crate::print::plural;
 use crate::up::UpArgs;
-use crate::{Exit, Fault, batch, local, provide};
+use crate::{Exit, Fault, local};
 use clap::{Args, Parser, Subcommand};
+use eyas_cluster::provide::line_refusal;
 use eyas_config::{Config, Error, Profile, Setting, Wrong};
 use eyas_text::{line_of, shown, shown_path};
 use std::path::{Path, PathBuf};
@@ -89,7 +90,7 @@ pub fn wrong_values(path: &Path, profile: &Profile) -> Vec<(usize, String)> {
 fn meaningless(args: &UpArgs, setting: &Setting) -> Option<String> {
     let name = setting.key.name;
     let fault = match (name, setting.values.first()) {
-        ("start" | "list" | "stop", Some(line)) => provide::line_fault(name, line),
+        ("start" | "list" | "stop", Some(line)) => line_refusal(name, line).map(Fault::from),
         _ => local::policy_fault(&args.cluster, name),
     }?;
     Some(match fault.hint {
@@ -141,10 +142,10 @@ fn wrong_options(path: &Path, profile: &Profile, cluster: &ClusterArgs) -> Vec<S
     }
     let line = profile.settings.iter().find(|s| s.key.name == "options").map_or(profile.line, |s| s.line);
     let (path, name) = (shown_path(path), shown(&profile.name));
-    match batch::wrong_options(&cluster.provide, &cluster.node) {
+    match cluster.provide.shape_with(&cluster.node).wrong_options() {
         Ok(wrong) => wrong
             .into_iter()
-            .map(|why| format!("{path}, line {line}: profile {name}: {}", line_of(&why)))
+            .map(|why| format!("{path}, line {line}: profile {name}: {}", line_of(&why.to_string())))
             .collect(),
         Err(why) => {
             eyas_text::say!("note: the options of profile {name} were not checked: {why}");

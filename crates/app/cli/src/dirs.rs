@@ -2,6 +2,7 @@
 
 use crate::print::reason;
 use crate::{Exit, Fault};
+use eyas_cluster::dirs::user_folder;
 use eyas_text::shown_path;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -82,13 +83,6 @@ pub fn working() -> Result<PathBuf, Fault> {
         };
         Fault::new(Exit::BadInput, message).hint("change to another folder")
     })
-}
-
-/// The user's folder that the variable names, else the usual one below the home folder; `None`: neither is known. A variable that is
-/// empty counts as not set.
-pub fn user_folder(variable: &str, usual: &str) -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set(variable).or_else(|| Some(set("HOME")?.join(usual)))
 }
 
 /// Where `eyas.toml` may lie, for a command in this folder.

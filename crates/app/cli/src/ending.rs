@@ -1,7 +1,7 @@
 //! The end of a cluster, in words.
 
 use crate::signals::AskedToEnd;
-use crate::{Exit, Fault, outlived};
+use crate::{Exit, Fault};
 use eyas_cluster::{Cluster, end};
 use eyas_text::shown_path;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub async fn end_cluster(cluster: Cluster, in_haste: bool) -> Result<(), Fault> 
     let mut asked_to_end = AskedToEnd::listen_to_hangup()?;
     let hurry = async || asked_to_end.next().await;
     let slow = || eyas_text::say!("ending the nodes; ^C leaves at once");
-    let left = cluster.end(in_haste, hurry, slow, outlived::end_left).await?;
+    let left = cluster.end(in_haste, hurry, slow).await?;
     left.iter().for_each(|sentence| eyas_text::say!("warning: {sentence}"));
     Ok(())
 }
@@ -27,7 +27,7 @@ pub fn await_provider(dispatcher_dir: &Path, cluster: &str) -> Result<(), Fault>
         let log = dispatcher_dir.join("provider.log");
         Fault::new(Exit::Cluster, message).hint(format!("see {}", shown_path(&log)))
     })?;
-    let left = end::end_kept(dispatcher_dir, cluster, outlived::end_left)?;
+    let left = end::end_kept(dispatcher_dir, cluster)?;
     if left.is_empty() {
         return Ok(());
     }

@@ -1,68 +1,9 @@
 //! Gpus and named resources on the command line: of a node, of the whole cluster, and of a task.
 
-use eyas_terms::needs::{AMOUNT_MAX, Equipment, GPUS_MAX, Needs, PARTS, check_name};
-use std::collections::BTreeMap;
+use crate::args::{Amount, Gpus};
+use eyas_cluster::values::by_name;
+use eyas_terms::needs::{Equipment, Needs, PARTS};
 use std::path::Path;
-
-/// `NAME=N`: so many of a named resource.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Amount {
-    pub name: String,
-    pub n: u32,
-}
-
-impl std::fmt::Display for Amount {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}={}", self.name, self.n)
-    }
-}
-
-/// Reads `NAME=N`.
-pub fn amount(text: &str) -> Result<Amount, String> {
-    let (name, n) = text.split_once('=').ok_or("write NAME=N, such as licence.vcs=4")?;
-    check_name(name)?;
-    match n.parse() {
-        Ok(n) if (1..=AMOUNT_MAX).contains(&n) => Ok(Amount { name: name.into(), n }),
-        _ => Err(format!("the number after `=` is a whole number from 1 to {AMOUNT_MAX}")),
-    }
-}
-
-/// The amounts by name; `Err` names one that is there twice.
-pub fn by_name(amounts: &[Amount]) -> Result<BTreeMap<String, u32>, String> {
-    let mut all = BTreeMap::new();
-    for Amount { name, n } in amounts {
-        if all.insert(name.clone(), *n).is_some() {
-            return Err(format!("the resource `{name}` is given twice"));
-        }
-    }
-    Ok(all)
-}
-
-/// The gpus of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gpus {
-    /// All that the machine has, or those that the batch system gave this process.
-    Auto,
-    Number(u32),
-}
-
-impl std::fmt::Display for Gpus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Gpus::Auto => f.write_str("auto"),
-            Gpus::Number(n) => write!(f, "{n}"),
-        }
-    }
-}
-
-/// Reads a number of gpus, or `auto`.
-pub fn gpus(text: &str) -> Result<Gpus, String> {
-    match text.parse() {
-        Ok(n) if n <= GPUS_MAX => Ok(Gpus::Number(n)),
-        _ if text == "auto" => Ok(Gpus::Auto),
-        _ => Err(format!("write a whole number up to {GPUS_MAX}, or auto")),
-    }
-}
 
 /// Reads a number of cpus or gpus of a task, in thousandths.
 pub fn parts(text: &str) -> Result<u64, String> {
@@ -130,18 +71,6 @@ fn entries(dir: &str) -> Vec<std::path::PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_and_gpus_are_read_as_they_are_written() {
-        assert_eq!(amount("licence.vcs=4").map(|a| a.to_string()), Ok("licence.vcs=4".into()));
-        for wrong in ["licence", "=3", "a=0", "a=-1", "two words=1", "gpus=2"] {
-            assert!(amount(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(gpus("auto"), Ok(Gpus::Auto));
-        assert_eq!(gpus("2"), Ok(Gpus::Number(2)));
-        assert!(gpus("-1").is_err() && gpus("many").is_err());
-        assert!(by_name(&[amount("a=1").expect("one"), amount("a=2").expect("two")]).is_err());
-    }
 
     #[test]
     fn a_task_of_half_a_cpu_counts_as_one_for_whoever_knows_no_parts() {

@@ -4,8 +4,10 @@ use crate::print::reason;
 use eyas_cluster::StartError;
 use eyas_cluster::kept::NotKept;
 use eyas_cluster::processes::ProcessError;
+use eyas_cluster::provide::ProvideError;
 use eyas_cluster::starting::StartingError;
 use eyas_runtime::part::PartError;
+use eyas_runtime::provider::Refusal;
 
 /// What the command's end means to a script; documented in `docs/reference/cli.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,6 +120,20 @@ impl From<StartError> for Fault {
 impl From<NotKept> for Fault {
     fn from(e: NotKept) -> Fault {
         Fault::new(Exit::Other, e)
+    }
+}
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Fault {
+        Fault { hint: refusal.hint, ..bad(refusal.text) }
+    }
+}
+impl From<ProvideError> for Fault {
+    fn from(e: ProvideError) -> Fault {
+        match e {
+            ProvideError::Refused(refusal) => refusal.into(),
+            ProvideError::Io(e) => e.into(),
+            ProvideError::NotKept(e) => e.into(),
+        }
     }
 }
 impl From<eyas_report::Error> for Fault {

@@ -18,7 +18,6 @@ macro_rules! show {
 
 mod add;
 pub mod args;
-mod batch;
 mod bench;
 mod cancel;
 mod cat;
@@ -50,7 +49,6 @@ mod ls;
 pub mod machine;
 mod map;
 mod node;
-mod outlived;
 mod pairs;
 mod predict;
 pub mod print;

@@ -2,13 +2,15 @@
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::fault::bad;
-use crate::node::{check_eviction, check_node, node_arguments};
+use crate::node::{check_eviction, check_node};
 use crate::print::{plural, size};
 use crate::{Exit, Fault, equipment, provide};
 use eyas_cluster::dirs::NODE;
+use eyas_cluster::options::{DispatcherShape, NodeShape, ProviderShape};
 use eyas_cluster::plan::{NodeSource, Plan, Shape, share_of_machine};
+use eyas_cluster::values::by_name;
 use eyas_cluster::{Cluster, StartError};
-use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
+use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig};
 use eyas_core::placement;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_runtime::executor::system_users::check_folder;
@@ -48,19 +50,10 @@ pub fn program() -> Result<PathBuf, Fault> {
     }
 }
 
-/// The share of home storage that each of several dispatchers may use.
-fn policy_share(policy: &PolicyArgs, dispatchers: u32) -> PolicyArgs {
-    PolicyArgs {
-        home_streams: policy.home_streams.map(|n| (n / dispatchers).max(1)),
-        home_rate: policy.home_rate.map(|n| (n / u64::from(dispatchers)).max(1)),
-        ..policy.clone()
-    }
-}
-
 /// Checks the settings for dispatchers, which would otherwise be refused after a folder was made.
 pub fn check_policy(policy: &PolicyArgs) -> Result<(), Fault> {
     let checked = placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config);
-    let named = equipment::by_name(&policy.cluster_resources).map(drop);
+    let named = by_name(&policy.cluster_resources).map(drop);
     checked.map(drop).and(named).map_err(|e| Fault::new(Exit::BadInput, e))
 }
 
@@ -125,8 +118,8 @@ pub fn check_tasks(cluster: &ClusterArgs, list: &TaskList) -> Result<(), Fault> 
     }
     let (slots, memory) = size_of_node(cluster);
     let gpus = equipment::gpu_names(cluster.node.gpus, 0, cluster.nodes.max).len() as u32;
-    let of_node = equipment::by_name(&cluster.node.resources).map_err(bad)?;
-    let of_cluster = equipment::by_name(&cluster.policy.cluster_resources).map_err(bad)?;
+    let of_node = by_name(&cluster.node.resources).map_err(bad)?;
+    let of_cluster = by_name(&cluster.policy.cluster_resources).map_err(bad)?;
     for array in &list.arrays {
         let task = &array.template;
         let needs = array.needs.as_deref();
@@ -203,7 +196,7 @@ pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
         lease_ns: policy.lease,
         collectives: policy.collectives,
         keep_runs: policy.keep_runs,
-        resources: equipment::by_name(&policy.cluster_resources).unwrap_or_default(),
+        resources: by_name(&policy.cluster_resources).unwrap_or_default(),
         ..DispatcherConfig::default()
     }
 }
@@ -236,31 +229,38 @@ fn shape(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<Shape, Fault>
         home_local: args.node.home_local.iter().map(|d| d.canonicalize().unwrap_or(d.clone())).collect(),
         ..args.node.clone()
     };
-    let provided = |node: &NodeArgs| NodeSource::Provider {
-        options: provide::options(args, node_arguments(node)),
-        blocks_outlive: provide::blocks_outlive(args.provide.provider),
+    let provided = |node: &NodeArgs| {
+        NodeSource::Provider(Box::new(ProviderShape {
+            nodes: args.nodes,
+            provisioning: args.provision.provisioning.clone(),
+            idle_release_ns: args.provision.idle_release,
+            lease_ns: Some(args.policy.lease),
+            ..args.provide.shape_with(node)
+        }))
     };
     let nodes = if args.provide.is_elsewhere() {
         provided(&args.node)
     } else if args.nodes.are_fixed() {
-        let scratch = args.provide.local_scratch()?;
-        let options = |i| {
+        let scratch = args.provide.shape().scratch_here()?;
+        let of = |i| {
             let gpu_names = equipment::gpu_names(node.gpus, i, args.nodes.max);
-            let own = node_arguments(&NodeArgs { gpu_names, ..node.clone() });
-            [scratch.clone(), own].concat()
+            NodeShape { gpu_names, scratch: scratch.clone(), ..node.shape() }
         };
-        NodeSource::Fixed((0..args.nodes.max).map(options).collect())
+        NodeSource::Fixed((0..args.nodes.max).map(of).collect())
     } else {
         provided(&node)
     };
-    let policy = policy_arguments(&policy_share(&args.policy, args.dispatchers));
+    let dispatcher = DispatcherShape {
+        listen: args.provide.listens(),
+        advertise: args.provide.advertise.clone(),
+        ..args.policy.shape()
+    };
     Ok(Shape {
         program: program()?,
         dir: dir.to_path_buf(),
         n_dispatchers: args.dispatchers,
-        dispatcher_options: [args.provide.dispatcher_words(), policy].concat(),
+        dispatcher,
         nodes,
-        lease_ns: args.policy.lease,
         is_embedded: embedded,
     })
 }
@@ -286,42 +286,25 @@ pub fn provision_config(nodes: Nodes, args: &ProvisionArgs, slots: u32) -> Provi
     }
 }
 
-fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {
-    let mut list = vec![
-        "--placement".into(),
-        policy.placement.clone(),
-        "--window".into(),
-        policy.window.to_string(),
-        "--utilisation-threshold".into(),
-        policy.utilisation_threshold.to_string(),
-        "--collectives".into(),
-        policy.collectives.name().into(),
-        "--network".into(),
-        policy.network.name().into(),
-        "--lease".into(),
-        format!("{}ms", policy.lease / 1_000_000),
-    ];
-    if let Some(streams) = policy.home_streams {
-        list.extend(["--home-streams".into(), streams.to_string()]);
+impl PolicyArgs {
+    /// What these options make of a dispatcher.
+    fn shape(&self) -> DispatcherShape {
+        DispatcherShape {
+            listen: None,
+            advertise: None,
+            placement: self.placement.clone(),
+            window: self.window,
+            utilisation_threshold: self.utilisation_threshold,
+            collectives: self.collectives,
+            network: self.network,
+            lease_ns: self.lease,
+            home_streams: self.home_streams,
+            home_bytes_per_s: self.home_rate,
+            resources: self.cluster_resources.clone(),
+            no_event_log: self.no_event_log,
+            keep_runs: self.keep_runs,
+        }
     }
-    if let Some(rate) = policy.home_rate {
-        list.extend(["--home-rate".into(), rate.to_string()]);
-    }
-    for amount in &policy.cluster_resources {
-        list.extend(["--cluster-resource".into(), amount.to_string()]);
-    }
-    if policy.no_event_log {
-        list.push("--no-event-log".into());
-    }
-    list.extend(["--keep-runs".into(), shown_rule(policy.keep_runs)]);
-    list
-}
-
-/// The form that `--keep-runs` accepts.
-fn shown_rule(rule: Option<KeepRuns>) -> String {
-    let Some(KeepRuns { n_runs, age_ns }) = rule else { return "all".into() };
-    let age = age_ns.map(|ns| format!("{ns}ns"));
-    n_runs.map(|n| n.to_string()).into_iter().chain(age).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

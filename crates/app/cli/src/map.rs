@@ -1,9 +1,10 @@
 //! `eyas map`: one command over files, parameters and tables, as tasks.
 
+use crate::args::{Amount, amount};
 use crate::args::{ClusterArgs, ResumeArgs, bytes, duration};
 use crate::data::check_outputs;
 use crate::environment::EnvArgs;
-use crate::equipment::{self, Amount};
+use crate::equipment;
 use crate::help::{self, EXIT_STATUS};
 use crate::hints::{self, MapWords};
 use crate::print::{plural, reason};
@@ -90,7 +91,7 @@ pub struct MapArgs {
     #[arg(help_heading = EACH_TASK, long = "task-gpus", value_name = "GPUS", value_parser = equipment::parts)]
     pub task_gpus: Option<u64>,
     /// A named resource that a task holds while it runs (may be given more than once)
-    #[arg(help_heading = EACH_TASK, long = "task-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    #[arg(help_heading = EACH_TASK, long = "task-resource", value_name = "NAME=N", value_parser = amount)]
     pub task_resources: Vec<Amount>,
     /// Memory that a task may use; it is ended when it uses more [default: no limit]
     #[arg(help_heading = EACH_TASK, long = "task-memory", value_name = "BYTES", value_parser = bytes)]

@@ -1,7 +1,9 @@
 //! One node of a cluster: the checks of its options, and how its executor is given them.
 
 use crate::args::{NodeArgs, SystemUser};
-use crate::{Exit, Fault, equipment};
+use crate::{Exit, Fault};
+use eyas_cluster::options::NodeShape;
+use eyas_cluster::values::by_name;
 use eyas_core::eviction;
 use eyas_runtime::executor::system_users::{SystemUsers, usual_locks};
 use eyas_text::shown_path;
@@ -9,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Checks the settings for a node that do not depend on its machine.
 pub fn check_eviction(node: &NodeArgs) -> Result<(), Fault> {
-    equipment::by_name(&node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
+    by_name(&node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     eviction::by_name(&node.eviction).map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
 }
 
@@ -51,40 +53,27 @@ pub fn system_users(node: &NodeArgs) -> Result<Option<SystemUsers>, String> {
     }
 }
 
-/// The options of an executor that are the same for all nodes.
-pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
-    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_wait, .. } = node;
-    let NodeArgs { home_local, system_users, container_command, line_shell, .. } = node;
-    let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
-    if let Some(slots) = slots {
-        list.extend(["--slots".into(), slots.to_string()]);
+impl NodeArgs {
+    /// What these options make of a node.
+    pub fn shape(&self) -> NodeShape {
+        let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_wait, .. } =
+            self;
+        let NodeArgs { home_local, system_users, container_command, line_shell, .. } = self;
+        NodeShape {
+            slots: *slots,
+            cache_bytes: *cache,
+            memory_bytes: *memory,
+            gpus: *gpus,
+            gpu_names: gpu_names.clone(),
+            resources: resources.clone(),
+            eviction: eviction.clone(),
+            grace_ns: *grace,
+            home_wait_ns: *home_wait,
+            container_command: container_command.clone(),
+            line_shell: *line_shell,
+            home_local: home_local.clone(),
+            system_users: system_users.clone(),
+            scratch: None,
+        }
     }
-    if let Some(memory) = memory {
-        list.extend(["--memory".into(), memory.to_string()]);
-    }
-    if !gpu_names.is_empty() {
-        list.extend(["--gpu-names".into(), gpu_names.join(",")]);
-    } else if let Some(gpus) = gpus {
-        list.extend(["--gpus".into(), gpus.to_string()]);
-    }
-    for amount in resources {
-        list.extend(["--resource".into(), amount.to_string()]);
-    }
-    if *grace > 0 {
-        list.extend(["--grace".into(), format!("{}ms", grace.div_ceil(1_000_000))]);
-    }
-    list.extend(["--home-wait".into(), format!("{}ms", home_wait.div_ceil(1_000_000))]);
-    if let Some(command) = container_command {
-        list.extend(["--container-command".into(), command.clone()]);
-    }
-    if let Some(shell) = line_shell {
-        list.extend(["--line-shell".into(), shell.name().into()]);
-    }
-    for local in home_local {
-        list.extend(["--home-local".into(), local.display().to_string()]);
-    }
-    for part in system_users {
-        list.extend(["--system-users".into(), part.to_string()]);
-    }
-    list
 }

@@ -97,7 +97,7 @@ fn with_all_hosts(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     if of_verb.and_then(|of| of.value_source("nodes")) != Some(ValueSource::DefaultValue) {
         return Ok(words);
     }
-    let Some(hosts) = provide.hosts()? else { return Ok(words) };
+    let Some(hosts) = provide.shape().hosts()? else { return Ok(words) };
     let mut all = words[..N_FIRST].to_vec();
     all.push(format!("--nodes={}", hosts.names.len()).into());
     all.extend_from_slice(&words[N_FIRST..]);

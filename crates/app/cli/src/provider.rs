@@ -1,24 +1,23 @@
 //! `eyas provider`: the process that starts and ends the nodes of a cluster.
 
 use crate::args::{
-    JoinArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, ProvisionArgs, duration, listed_every, nodes,
+    Gpus, JoinArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, ProvisionArgs, duration, nodes,
 };
-use crate::equipment::{self, Gpus};
 use crate::fault::bad;
-use crate::node::node_arguments;
-use crate::provide::{command_lines, launch_of, share_key, shared_state};
+use crate::provide::share_key;
 use crate::provider_check::{self, ProviderCheckArgs};
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, batch, clusters, local, walltime};
+use crate::{Exit, Fault, clusters, local, walltime};
 use clap::{Args, Subcommand};
 use eyas_cluster::dirs::NODE;
+use eyas_cluster::options::NodeShape;
 use eyas_cluster::plan::executor_words;
+use eyas_cluster::provide::shared_state;
+use eyas_cluster::values::by_name;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
-use eyas_runtime::provider::{
-    Commands, Local, ProviderOptions, Share, block_config, note_nothing_begun, run,
-};
+use eyas_runtime::provider::{Local, ProviderOptions, Share, note_nothing_begun, run};
 use eyas_terms::needs::Equipment;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,7 +69,7 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
         // The first node that joins shows how many there are.
         Some(Gpus::Auto) | None => 0,
     };
-    let resources = equipment::by_name(&args.node.resources).map_err(bad)?;
+    let resources = by_name(&args.node.resources).map_err(bad)?;
     let config = ProvisionConfig {
         memory_per_node: args.node.memory.unwrap_or(u64::MAX),
         equipment: Equipment { gpus, resources },
@@ -80,13 +79,13 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
     let lock = eyas_runtime::locks::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;
     let exe = std::env::current_exe()?;
-    let launch = launch_of(&args.provide, &args.node)?;
+    let shape = args.provide.shape_with(&args.node);
+    let launch = shape.launch()?;
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
-            let (to, options) =
-                (join.clone(), [args.provide.local_scratch()?, node_arguments(&args.node)].concat());
-            let node_args = move |name: &str| executor_words(&to, &dir, name, &options);
+            let (to, node) = (join.clone(), NodeShape { scratch: shape.scratch_here()?, ..shape.node });
+            let node_args = move |name: &str| executor_words(&to, &dir, name, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(NODE);
             let options =
@@ -94,7 +93,7 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             runtime.block_on(run(options, source))
         }
         ProviderKind::Ssh | ProviderKind::Allocation => {
-            let hosts = args.provide.hosts()?.expect("these providers have hosts");
+            let hosts = shape.hosts()?.expect("these providers have hosts");
             let mut launch = launch;
             if args.provide.provider == ProviderKind::Allocation {
                 launch.node_args.extend(walltime::words_of_grid_engine());
@@ -115,9 +114,8 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
         ProviderKind::Command => {
             let cluster = target.cluster().to_string();
             let share = Share::of(&shared_state()?, &cluster);
-            let blocks = block_config(&cluster, listed_every(args.provide.list_every), 1);
-            let source =
-                Commands::new(&cluster, command_lines(&args.provide)?, launch, share.clone(), log_dir);
+            let blocks = shape.block_config(&cluster);
+            let source = shape.commands(&cluster, launch, share.clone(), log_dir)?;
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
             let options = ProviderOptions { target, lock, config, blocks, elsewhere, until_stdin_closes };
@@ -128,9 +126,8 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             let share = Share::of(&shared_state()?, &cluster);
             // The Python process works in this folder. Where all is killed before it answers, the folder has to say whose it was.
             share_key(&share, &join)?;
-            let blocks = batch::block_config(&cluster, &args.provide);
-            let mut source =
-                batch::source(&cluster, &args.provide, &args.node, launch, share.clone(), log_dir);
+            let blocks = shape.block_config(&cluster);
+            let mut source = shape.batch(&cluster, launch, share.clone(), log_dir);
             if let Err(refusal) = source.open() {
                 note_nothing_begun(&join, &share)?;
                 return Err(Fault::new(Exit::BadInput, refusal));

@@ -7,15 +7,16 @@ use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, durat
 use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::probe::{Sight, Wanted, judge, sights};
-use crate::provide::{self, command_lines, launch_of, share_key, shared_state};
+use crate::provide::{self, share_key};
 use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
-use crate::{Exit, Fault, batch, dirs, local};
+use crate::{Exit, Fault, dirs, local};
 use clap::Args;
 use eyas_client::{Choice, JoinFile, Target};
 use eyas_cluster::processes::Processes;
+use eyas_cluster::provide::shared_state;
 use eyas_core::provisioning::blocks::BlockState;
-use eyas_runtime::provider::{Commands, Share, Source};
+use eyas_runtime::provider::{Share, Source};
 use eyas_text::{line_of, shown_path};
 use std::path::Path;
 use std::sync::Arc;
@@ -88,7 +89,8 @@ fn with_dispatcher(
 
 /// Who submits the probe of `eyas provider check`, with what it would submit.
 fn prober(args: &ProviderCheckArgs, target: &Target, dir: &Path, n_nodes: u32) -> Result<Prober, Fault> {
-    let mut launch = launch_of(&args.provide, &args.node)?;
+    let shape = args.provide.shape_with(&args.node);
+    let mut launch = shape.launch()?;
     launch.node_args.push("--probe".into());
     let cluster = target.cluster();
     let share = Share::of(&shared_state()?, cluster);
@@ -98,16 +100,13 @@ fn prober(args: &ProviderCheckArgs, target: &Target, dir: &Path, n_nodes: u32) -
     let fail = |e: String| Fault::new(Exit::Cluster, e);
     let (source, mut parts): (Box<dyn Source>, _) = match args.provide.provider {
         ProviderKind::Command => {
-            let lines = command_lines(&args.provide)?;
-            let mut source = Commands::new(cluster, lines, launch, share.clone(), log_dir);
+            let mut source = shape.commands(cluster, launch, share.clone(), log_dir)?;
             let start = source.describe(&name).map_err(fail)?;
             (Box::new(source), vec![("The command that starts a node:".to_string(), start)])
         }
         kind if kind.is_batch() => {
-            let settings = batch::settings(&args.provide, &args.node);
-            let mut source =
-                batch::with_settings(cluster, &args.provide, settings, launch, share.clone(), log_dir);
-            source.open().map_err(batch::fault)?;
+            let mut source = shape.batch(cluster, launch, share.clone(), log_dir);
+            source.open()?;
             let (script, command) = source.describe(&name, n_nodes).map_err(fail)?;
             let mut parts = vec![];
             if !script.is_empty() {
@@ -145,7 +144,7 @@ fn probe(args: &ProviderCheckArgs, prober: &mut Prober, n_nodes: u32) -> Result<
         eyas_text::say!("note: {name} may have to be ended by hand: {why}");
     }
     let outputs = result?;
-    let program = provide::program_of(&args.provide)?;
+    let program = args.provide.shape().program()?;
     let program = program.display().to_string();
     let wanted = Wanted {
         program: &program,

@@ -9,13 +9,14 @@ use crate::environment::EnvArgs;
 use crate::help::{self, EXIT_STATUS};
 use crate::print::plural;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, clusters, dirs, ending, local, outlived, provide, tmpfs};
+use crate::{Exit, Fault, clusters, dirs, ending, local, provide, tmpfs};
 use clap::Args;
 use eyas_client::{Choice, Client, JoinFile, Target};
 use eyas_cluster::dirs::{node_dirs, node_name};
 use eyas_cluster::known::Kind;
 use eyas_cluster::plan::Plan;
 use eyas_cluster::processes::Processes;
+use eyas_cluster::provide::may_leave_blocks;
 use eyas_cluster::reach::PATIENCE;
 use eyas_cluster::remains::sweep_homes;
 use eyas_cluster::{kept, starting};
@@ -99,7 +100,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let mut has_started_provider = false;
         if plan.provider_args.is_none() {
             // Somebody else decides about the nodes of that cluster, and only the kept words say how its blocks are ended.
-            let may_leave = |words: Vec<String>| outlived::may_leave_blocks(&words);
+            let may_leave = |words: Vec<String>| may_leave_blocks(&words);
             let has_blocks = kept::words(&plan.dir).is_some_and(may_leave);
             if was_up && (has_blocks || client.status().await?.provisioner.is_some()) {
                 return Err(is_up_already(dir));

@@ -5,7 +5,7 @@ use crate::fault::bad;
 use crate::map::{MapArgs, list_of};
 use crate::running::{remove_left, start_own};
 use crate::tell::story_of;
-use crate::{Exit, Fault, add, data, declared, dirs, local, outlived, progress};
+use crate::{Exit, Fault, add, data, declared, dirs, local, progress};
 use clap::{Args, Parser};
 use eyas_cluster::Cluster;
 use eyas_tasklist::TaskList;
@@ -62,7 +62,7 @@ impl OwnCluster {
     pub async fn end(self) -> Result<Vec<String>, Fault> {
         let dir = self.cluster.dir().to_path_buf();
         let nobody = async || std::future::pending().await;
-        let left = self.cluster.end(false, nobody, || (), outlived::end_left).await?;
+        let left = self.cluster.end(false, nobody, || ()).await?;
         remove_left(&dir, self.is_dir_ours);
         Ok(left)
     }

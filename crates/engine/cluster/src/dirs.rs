@@ -16,6 +16,13 @@ pub fn nodes_dir_name() -> String {
     format!("eyas-nodes-{}", unsafe { libc::getuid() })
 }
 
+/// The user's folder that the variable names, else the usual one below the home folder; `None`: neither is known. A variable that is
+/// empty counts as not set.
+pub fn user_folder(variable: &str, usual: &str) -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set(variable).or_else(|| Some(set("HOME")?.join(usual)))
+}
+
 /// The dispatcher's folder within a cluster's.
 pub fn dispatcher_dir(cluster_dir: &Path) -> PathBuf {
     cluster_dir.join("dispatcher")

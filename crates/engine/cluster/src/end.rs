@@ -1,10 +1,11 @@
 //! The end of a cluster: its parts end, and what they may leave behind is ended, or named.
 
 use crate::Cluster;
-use crate::kept::{self, NotKept};
+use crate::kept;
 use crate::processes::PROVIDER_ENDS_MAX;
+use crate::provide::{ProvideError, end_left};
 use eyas_runtime::locks::{holder_of, provider_lock};
-use eyas_runtime::provider::{Haste, left_by};
+use eyas_runtime::provider::left_by;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,21 +13,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// An end that takes longer is said to be under way.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Ends the blocks that a provider left which was killed. Takes what the provider was started with, the cluster's id, and whom to give
-/// what cuts off its commands; gives a sentence for each block that may be left.
-pub trait EndLeft<E>: FnOnce(&[String], &str, &mut dyn FnMut(Haste)) -> Result<Vec<String>, E> {}
-impl<E, F: FnOnce(&[String], &str, &mut dyn FnMut(Haste)) -> Result<Vec<String>, E>> EndLeft<E> for F {}
-
 impl Cluster {
     /// Ends the cluster. Gives a sentence for each thing that may be left. `in_haste`: its user does not want to wait; neither after
     /// `hurry`, which waits until the user says so, again and again. `slow` is called where nodes elsewhere take long to end.
-    pub async fn end<E: Send + 'static>(
+    pub async fn end(
         mut self,
         mut in_haste: bool,
         mut hurry: impl AsyncFnMut(),
         slow: impl FnOnce(),
-        end_left: impl EndLeft<E> + Send + 'static,
-    ) -> Result<Vec<String>, E> {
+    ) -> Result<Vec<String>, ProvideError> {
         let parts = &mut self.processes;
         parts.ask_to_end();
         if in_haste {
@@ -55,7 +50,7 @@ impl Cluster {
         if self.processes.may_have_left_blocks() {
             left.extend(match in_haste {
                 true => vec![format!("nodes whose names begin with eyas-{cluster}- may be left")],
-                false => end_unended(words, cluster, hurry, end_left).await?,
+                false => end_unended(words, cluster, hurry).await?,
             });
         }
         left.dedup();
@@ -64,12 +59,11 @@ impl Cluster {
 }
 
 /// Ends what a provider that was killed has left.
-async fn end_unended<E: Send + 'static>(
+async fn end_unended(
     words: &[String],
     cluster: &str,
     mut hurry: impl AsyncFnMut(),
-    end_left: impl EndLeft<E> + Send + 'static,
-) -> Result<Vec<String>, E> {
+) -> Result<Vec<String>, ProvideError> {
     let (words, cluster) = (words.to_vec(), cluster.to_string());
     let (send_haste, received_haste) = std::sync::mpsc::channel();
     let work = tokio::task::spawn_blocking(move || {
@@ -110,11 +104,7 @@ pub fn await_provider(dispatcher_dir: &Path, slow: impl FnOnce(Duration)) -> Res
 
 /// Ends what the provider of a cluster that stays has left, if it was killed. `cluster` is the cluster's id. Gives a sentence for each
 /// thing that may be left.
-pub fn end_kept<E: From<NotKept>>(
-    dispatcher_dir: &Path,
-    cluster: &str,
-    end_left: impl EndLeft<E>,
-) -> Result<Vec<String>, E> {
+pub fn end_kept(dispatcher_dir: &Path, cluster: &str) -> Result<Vec<String>, ProvideError> {
     let left = match (left_by(dispatcher_dir), kept::words(dispatcher_dir)) {
         (Some(left), _) => left,
         (None, Some(words)) => end_left(&words, cluster, &mut drop)?,

@@ -6,6 +6,8 @@
 //! | module | |
 //! |---|---|
 //! | [`plan`] | what a cluster is to be like, and a command line for each of its processes |
+//! | [`options`], [`values`] | what each part is to be like, and the same in words of its command line |
+//! | [`provide`] | nodes from elsewhere: what starts, lists and ends them |
 //! | [`processes`] | the processes: started, looked after, ended |
 //! | [`reach`], [`watch`] | a connection that waits for a dispatcher; a run that is watched to its end |
 //! | [`end`], [`kept`] | what a provider that is gone may have left, and what is kept of how it was started |
@@ -13,7 +15,7 @@
 //! | [`starting`], [`keeper`], [`remains`] | who may start a cluster in a folder; what is removed after it |
 //! | [`dirs`] | the folders of a cluster |
 //!
-//! Not here: the words of a command line, and what is wrong with them.
+//! Not here: what users may write, and what is wrong with it.
 
 pub mod dirs;
 pub mod end;
@@ -21,11 +23,14 @@ pub mod given;
 pub mod keeper;
 pub mod kept;
 pub mod known;
+pub mod options;
 pub mod plan;
 pub mod processes;
+pub mod provide;
 pub mod reach;
 pub mod remains;
 pub mod starting;
+pub mod values;
 pub mod watch;
 
 use eyas_client::{Choice, Client, JoinFile, Target};

@@ -1,6 +1,7 @@
 //! What a cluster of this machine is to be, and what has to be started for it: a command line for each process.
 
 use crate::dirs::{dispatcher_dir, dispatcher_dir_of, node_name};
+use crate::options::{DispatcherShape, NodeShape, ProviderShape};
 use eyas_runtime::dispatcher::JOIN_FILE;
 use eyas_runtime::locks::{dispatcher_lock, provider_lock};
 use std::fs::Permissions;
@@ -8,7 +9,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What a cluster of this machine is to be like. Options are words of the command line of the process that they are for.
+/// What a cluster of this machine is to be like.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// The program `eyas`, which all parts are processes of.
@@ -16,12 +17,9 @@ pub struct Shape {
     /// Where the cluster keeps its state; made if it is not there.
     pub dir: PathBuf,
     pub n_dispatchers: u32,
-    /// Of `eyas dispatcher`, the same for all.
-    pub dispatcher_options: Vec<String>,
+    /// All dispatchers together: they share what home storage allows.
+    pub dispatcher: DispatcherShape,
     pub nodes: NodeSource,
-    /// How long an executor and its dispatcher are without each other before they give up, in nanoseconds; has to be what
-    /// the options of the dispatchers say.
-    pub lease_ns: u64,
     /// The parts end when this process does, however it ends.
     pub is_embedded: bool,
 }
@@ -29,27 +27,21 @@ pub struct Shape {
 /// Where the nodes of a cluster come from.
 #[derive(Clone, Debug)]
 pub enum NodeSource {
-    /// So many nodes of this machine, each with its options of `eyas executor`.
-    Fixed(Vec<Vec<String>>),
+    /// These nodes of this machine.
+    Fixed(Vec<NodeShape>),
     /// A process of its own starts and ends them.
-    Provider {
-        /// Of `eyas provider`.
-        options: Vec<String>,
-        /// The nodes go on where that process is killed.
-        blocks_outlive: bool,
-    },
+    Provider(Box<ProviderShape>),
 }
 
 impl Shape {
-    /// One dispatcher, and so many nodes of this machine without options, in a folder; the cluster ends with this process.
+    /// One dispatcher, and so many nodes of this machine that share it, in a folder; the cluster ends with this process.
     pub fn new(program: PathBuf, dir: PathBuf, n_nodes: u32) -> Shape {
         Shape {
             program,
             dir,
             n_dispatchers: 1,
-            dispatcher_options: vec![],
-            nodes: NodeSource::Fixed(vec![vec![]; n_nodes as usize]),
-            lease_ns: eyas_core::dispatcher::DispatcherConfig::default().lease_ns,
+            dispatcher: DispatcherShape::default(),
+            nodes: NodeSource::Fixed(vec![NodeShape::default(); n_nodes as usize]),
             is_embedded: true,
         }
     }
@@ -75,20 +67,19 @@ impl Shape {
             provider_args: None,
             blocks_outlive: false,
             embedded: self.is_embedded,
-            lease_ns: self.lease_ns,
+            lease_ns: self.dispatcher.lease_ns,
         };
         match &self.nodes {
             NodeSource::Fixed(nodes) => {
-                let of =
-                    |(name, options): (String, &Vec<String>)| executor_words(&join, &dir, &name, options);
+                let of = |(name, node): (String, &NodeShape)| executor_words(&join, &dir, &name, node);
                 plan.executor_args = (1..).map(node_name).zip(nodes).map(of).collect();
             }
-            NodeSource::Provider { options, blocks_outlive } => {
+            NodeSource::Provider(shape) => {
                 let mut list = to_join("provider", &join);
                 list.extend(["--dir".into(), dir.display().to_string()]);
-                list.extend_from_slice(options);
+                list.extend(shape.words());
                 plan.provider_args = Some(list);
-                plan.blocks_outlive = *blocks_outlive;
+                plan.blocks_outlive = shape.kind.blocks_outlive();
             }
         }
         Ok(plan)
@@ -98,7 +89,7 @@ impl Shape {
     fn dispatcher(&self, dir: &Path, join: &Path, number: u32) -> (PathBuf, Vec<String>) {
         let of = dispatcher_dir_of(dir, number);
         let mut list = vec!["dispatcher".into(), "--dir".into(), of.display().to_string()];
-        list.extend_from_slice(&self.dispatcher_options);
+        list.extend(self.dispatcher.one_of(self.n_dispatchers).words());
         if self.n_dispatchers > 1 {
             list.extend(["--member".into(), format!("{number}/{}", self.n_dispatchers)]);
         }
@@ -110,11 +101,11 @@ impl Shape {
 }
 
 /// The command line of the executor of the node with that name, whose folder is in `dir`.
-pub fn executor_words(join: &Path, dir: &Path, name: &str, options: &[String]) -> Vec<String> {
+pub fn executor_words(join: &Path, dir: &Path, name: &str, node: &NodeShape) -> Vec<String> {
     let mut list = to_join("executor", join);
     list.extend(["--dir".into(), dir.join(name).display().to_string()]);
     list.extend(["--name".into(), name.into()]);
-    list.extend_from_slice(options);
+    list.extend(node.words());
     list
 }
 

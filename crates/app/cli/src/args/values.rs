@@ -1,70 +1,13 @@
 //! Readers of values that options take, and of the names of tasks; an error says what can be written.
 
 use crate::{Exit, Fault};
-use clap::ValueEnum;
+use eyas_cluster::values::duration;
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::network::NetworkUse;
-use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
+use eyas_tasklist::{parse_bytes, parse_rate};
 use eyas_terms::TaskId;
 use eyas_text::shown;
 use eyas_wire::message::TaskName;
-
-/// How many nodes there are: at least `min`, at most `max`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Nodes {
-    pub min: u32,
-    pub max: u32,
-}
-
-impl Nodes {
-    pub fn fixed(n: u32) -> Nodes {
-        Nodes { min: n, max: n }
-    }
-    pub fn are_fixed(self) -> bool {
-        self.min == self.max
-    }
-}
-
-impl std::fmt::Display for Nodes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}..{}", self.min, self.max)
-    }
-}
-
-/// Most nodes of a local cluster.
-const NODES_MAX: u32 = 1024;
-
-pub fn nodes(text: &str) -> Result<Nodes, String> {
-    let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n <= NODES_MAX);
-    let nodes = match text.split_once("..") {
-        Some((min, max)) => number(min).zip(number(max)).map(|(min, max)| Nodes { min, max }),
-        None => number(text).map(Nodes::fixed),
-    };
-    match nodes {
-        Some(Nodes { max: 0, .. }) => Err("there must be at least 1 node".into()),
-        Some(Nodes { min, max }) if min > max => {
-            Err(format!("at least {min} nodes and at most {max} cannot both be"))
-        }
-        Some(nodes) => Ok(nodes),
-        None => Err(format!("write a number from 1 to {NODES_MAX}, or a range such as 1..4")),
-    }
-}
-
-/// A part of `--system-users`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SystemUser {
-    Ids { first: u32, last: u32 },
-    Account { user: String, account: String },
-}
-
-impl std::fmt::Display for SystemUser {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SystemUser::Ids { first, last } => write!(f, "{first}-{last}"),
-            SystemUser::Account { user, account } => write!(f, "{user}={account}"),
-        }
-    }
-}
 
 /// A command that runs programs in containers: words between blanks.
 pub fn container_command(text: &str) -> Result<String, String> {
@@ -87,111 +30,12 @@ pub fn container_command(text: &str) -> Result<String, String> {
     }
 }
 
-pub fn system_users(text: &str) -> Result<SystemUser, String> {
-    if let Some((user, account)) = text.split_once('=') {
-        if let Some(why) = eyas_wire::users::why_no_name(user) {
-            return Err(why);
-        }
-        return match account.is_empty() {
-            true => Err(format!("write an account of the machine behind `{user}=`")),
-            false => Ok(SystemUser::Account { user: user.into(), account: account.into() }),
-        };
-    }
-    let ids = text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    let (first, last) = ids.ok_or("write a range of ids, such as 70000-70099, or USER=ACCOUNT")?;
-    Ok(SystemUser::Ids { first, last })
-}
-
-/// Where nodes come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub enum ProviderKind {
-    /// Processes of this machine
-    #[default]
-    Local,
-    /// Commands of yours: --start, --list and --stop
-    Command,
-    /// Hosts of --hosts, by ssh
-    Ssh,
-    /// The nodes of the allocation that this command runs in: Slurm, Grid Engine, PBS
-    Allocation,
-    /// The nodes of a Ray cluster
-    Ray,
-    /// Batch systems and clouds, through Parsl
-    Slurm,
-    GridEngine,
-    Pbspro,
-    Torque,
-    Lsf,
-    Htcondor,
-    Kubernetes,
-    Aws,
-    Azure,
-    Googlecloud,
-}
-
-impl ProviderKind {
-    /// Whether a Python process asks for nodes: jobs of a batch system, machines of a cloud, or nodes of Ray.
-    pub fn is_batch(self) -> bool {
-        use ProviderKind::*;
-        !matches!(self, Local | Command | Ssh | Allocation)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ProviderKind::Local => "local",
-            ProviderKind::Command => "command",
-            ProviderKind::Ssh => "ssh",
-            ProviderKind::Allocation => "allocation",
-            ProviderKind::Ray => eyas_runtime::provider::RAY,
-            ProviderKind::Slurm => "slurm",
-            ProviderKind::GridEngine => "grid-engine",
-            ProviderKind::Pbspro => "pbspro",
-            ProviderKind::Torque => "torque",
-            ProviderKind::Lsf => "lsf",
-            ProviderKind::Htcondor => "htcondor",
-            ProviderKind::Kubernetes => "kubernetes",
-            ProviderKind::Aws => "aws",
-            ProviderKind::Azure => "azure",
-            ProviderKind::Googlecloud => "googlecloud",
-        }
-    }
-}
-
-pub fn provider_kind(text: &str) -> Result<ProviderKind, String> {
-    let all = ProviderKind::value_variants();
-    let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
-    all.iter()
-        .find(|kind| kind.name() == text)
-        .copied()
-        .ok_or_else(|| format!("there is no such provider; choose one of {}", names.join(", ")))
-}
-
-/// An option of Parsl's: its name and its value.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchOption {
-    pub name: String,
-    pub value: serde_json::Value,
-}
-
-/// A value that is JSON is what it says, such as `true`, `8` or `["a"]`; any other is a text.
-pub fn option(text: &str) -> Result<BatchOption, String> {
-    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-        return Err("write a name, = and a value, such as qos=long".into());
-    };
-    let value = serde_json::from_slice(value.as_bytes()).unwrap_or_else(|_| value.into());
-    Ok(BatchOption { name: name.into(), value })
-}
 pub fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|e| e.to_string())
 }
 pub fn rate(text: &str) -> Result<u64, String> {
     parse_rate(text).map_err(|e| e.to_string())
 }
-pub fn duration(text: &str) -> Result<u64, String> {
-    let d = parse_duration(text).map_err(|e| e.to_string())?;
-    u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
-}
-
 /// How long a job may live.
 pub fn job_time(text: &str) -> Result<u64, String> {
     match duration(text)? {

@@ -50,7 +50,7 @@ pub fn compared() -> Option<Arc<Compared>> {
 
 /// Where it is noted which files were compared with their digest: it may be removed at any time.
 fn compared_file() -> Option<PathBuf> {
-    let caches = crate::dirs::user_folder("XDG_CACHE_HOME", ".cache")?;
+    let caches = eyas_cluster::dirs::user_folder("XDG_CACHE_HOME", ".cache")?;
     // The specification has relative paths ignored.
     caches.is_absolute().then(|| caches.join("eyas/compared"))
 }
@@ -131,7 +131,7 @@ pub fn url(db: Option<&str>) -> Result<String, Fault> {
 
 /// This user's folder for what is kept for good: `$XDG_DATA_HOME/eyas`. It is made where it is not there.
 pub fn folder() -> Result<PathBuf, Fault> {
-    let home = crate::dirs::user_folder("XDG_DATA_HOME", ".local/share");
+    let home = eyas_cluster::dirs::user_folder("XDG_DATA_HOME", ".local/share");
     let Some(home) = home else {
         let message = "neither XDG_DATA_HOME nor HOME is set, so there is no folder for the catalog";
         return Err(Fault::new(Exit::BadInput, message).hint("name a catalog: --db sqlite:PATH"));

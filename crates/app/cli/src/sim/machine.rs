@@ -1,10 +1,11 @@
 //! The simulated machine and the policies on it, as a user names them. `eyas predict` takes the same options.
 
+use crate::args::{Amount, amount};
 use crate::args::{duration, rate};
-use crate::equipment::{self, Amount};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use clap::Args;
+use eyas_cluster::values::by_name;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::{eviction, placement};
 use eyas_sim::machine::{Machine, preset};
@@ -31,7 +32,7 @@ pub struct MachineArgs {
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
     /// A resource of each node that tasks may name (may be given more than once) [default: the machine's]
-    #[arg(long = "resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    #[arg(long = "resource", value_name = "NAME=N", value_parser = amount)]
     pub resources: Vec<Amount>,
 }
 
@@ -60,7 +61,7 @@ pub struct PolicyArgs {
     #[arg(long)]
     pub inputs_in_turn: bool,
     /// A resource of the whole cluster that tasks may name (may be given more than once)
-    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = amount)]
     pub cluster_resources: Vec<Amount>,
 }
 
@@ -87,7 +88,7 @@ impl MachineArgs {
     pub fn change(&self, mut machine: Machine) -> Result<Machine, Fault> {
         machine.walltime_ns = self.walltime.or(machine.walltime_ns);
         machine.equipment.gpus = self.gpus.unwrap_or(machine.equipment.gpus);
-        machine.equipment.resources.extend(equipment::by_name(&self.resources).map_err(bad)?);
+        machine.equipment.resources.extend(by_name(&self.resources).map_err(bad)?);
         machine.slots_per_node = self.slots.unwrap_or(machine.slots_per_node);
         if let Some(rate) = self.home_rate {
             machine.home_bytes_per_s = rate as f64;
@@ -110,7 +111,7 @@ impl PolicyArgs {
         config.utilisation_threshold = self.utilisation_threshold.unwrap_or(config.utilisation_threshold);
         config.ahead = (config.ahead || self.ahead) && !self.no_ahead;
         config.await_arriving &= !self.no_await_arriving;
-        dispatcher.resources.extend(equipment::by_name(&self.cluster_resources).map_err(bad)?);
+        dispatcher.resources.extend(by_name(&self.cluster_resources).map_err(bad)?);
         placement::by_name(&dispatcher.placement, &dispatcher.placement_config).map_err(bad)?;
         eviction::by_name(&self.eviction).map_err(bad)?;
         let (eviction, inputs_in_turn) = (self.eviction.clone(), self.inputs_in_turn);
