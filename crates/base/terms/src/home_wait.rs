@@ -12,7 +12,8 @@
 //! back in the same moment.
 //!
 //! Where the home answers other transfers and fails this one alone, the fault lies with the object. Then this
-//! transfer is tried [`ALONE_MAX`] more times in a row at most.
+//! transfer is tried [`ALONE_MAX`] more times in a row at most. Not so where the home says that it is busy: then it takes
+//! others and not this one by chance, and this transfer is tried again until it has itself waited for the limit.
 //!
 //! Once a home has been silent for longer than the limit, what is new does not try at all: it fails with the reason of
 //! the last try, so that a run whose home is gone ends soon. One transfer in [`WAIT_NS_MAX`] still tries.
@@ -46,16 +47,29 @@ pub struct Tries {
     /// Tries in a row that failed after the home had answered another transfer.
     n_alone: u32,
     last: Option<Timestamp>,
+    /// The home has said after the last try that it is busy.
+    is_busy: bool,
+    /// When the home first said so to this transfer.
+    busy_since: Option<Timestamp>,
 }
 
 impl Tries {
     pub fn of_input() -> Tries {
-        Tries { trusts: false, waits: false, n_failed: 0, n_alone: 0, last: None }
+        Tries {
+            trusts: false,
+            waits: false,
+            n_failed: 0,
+            n_alone: 0,
+            last: None,
+            is_busy: false,
+            busy_since: None,
+        }
     }
 
     /// The home itself has said that it is there, though it takes nothing now. So it is waited for in any case.
-    pub fn heard(&mut self) {
+    pub fn heard_busy(&mut self) {
         self.trusts = true;
+        self.is_busy = true;
     }
 
     /// Whether the home is waited for although it has never answered this node.
@@ -150,11 +164,17 @@ impl HomeWait {
         let outage = known.outage.get_or_insert_with(|| Outage { since: now, last: now, why: String::new() });
         outage.last = now;
         why.clone_into(&mut outage.why);
-        let is_alone = tries.last.is_some_and(|last| known.answered.is_some_and(|answered| answered > last));
+        let is_busy = std::mem::take(&mut tries.is_busy);
+        if is_busy {
+            tries.busy_since.get_or_insert(now);
+        }
+        let is_alone =
+            !is_busy && tries.last.is_some_and(|last| known.answered.is_some_and(|answered| answered > last));
         tries.n_alone = if is_alone { tries.n_alone + 1 } else { 0 };
         tries.n_failed += 1;
         tries.last = Some(now);
-        if tries.n_alone >= ALONE_MAX || now.since_ns(outage.since) >= self.limit_ns {
+        let since = tries.busy_since.map_or(outage.since, |since| since.min(outage.since));
+        if tries.n_alone >= ALONE_MAX || now.since_ns(since) >= self.limit_ns {
             self.given_up(home, tries);
             return None;
         }
@@ -295,7 +315,7 @@ mod tests {
     fn an_input_is_waited_for_at_a_home_that_never_answered_but_says_that_it_is_busy() {
         let mut homes = homes();
         let mut tries = Tries::of_input();
-        tries.heard();
+        tries.heard_busy();
         assert!(homes.failed(at(1), "new", &mut tries, "too many clients", 0).is_some());
         assert_eq!(homes.failed(at(121), "new", &mut tries, "too many clients", 0), None);
     }
@@ -321,6 +341,20 @@ mod tests {
             n_tries += 1;
         }
         assert_eq!(n_tries, ALONE_MAX);
+    }
+
+    /// Found by worlds of busy stores (`--with busy --from 592`).
+    #[test]
+    fn a_home_that_is_busy_and_takes_others_is_waited_for_until_the_limit() {
+        let mut homes = homes();
+        let (mut tries, mut now) = (Tries::of_input(), at(10));
+        loop {
+            tries.heard_busy();
+            let Some(wait_ns) = homes.failed(now, "h", &mut tries, "too many requests", 0) else { break };
+            now = now.plus_ns(wait_ns);
+            homes.answered(now, "h", &mut Tries::of_input());
+        }
+        assert!(now >= at(130) && now < at(146), "{now:?}");
     }
 
     #[test]

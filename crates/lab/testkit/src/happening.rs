@@ -4,6 +4,7 @@ use crate::home::Content;
 use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
 use eyas_core::group::split::Part;
+use eyas_terms::home_wait::Tries;
 use eyas_terms::*;
 use eyas_wire::message::{FromMember, ReplyBody, RequestBody};
 use std::fmt;
@@ -32,6 +33,11 @@ pub enum NodeWork {
         known: Option<Known>,
         size_bytes: u64,
         began: Option<Content>,
+    },
+    /// A request that a busy home has refused before is made once more.
+    Again {
+        work: Box<NodeWork>,
+        tries: Tries,
     },
     /// A program writes the scratch data that it needs for a while.
     Scratch {

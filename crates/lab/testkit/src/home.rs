@@ -23,6 +23,8 @@ pub struct Home {
     names_bytes: bool,
     /// While this is set, home answers no requests.
     pub is_down: bool,
+    /// The present second, and the requests that home has taken in it.
+    taken: (u64, u64),
 }
 
 impl Home {
@@ -39,6 +41,17 @@ impl Home {
         let content = Content { since: now, digest, version: version.clone() };
         self.contents.entry(location.into()).or_default().push(content);
         version
+    }
+
+    /// Whether home takes one more request now, of at most so many in a second.
+    pub fn takes(&mut self, now: Timestamp, max: u64) -> bool {
+        let second = now.0 / 1_000_000_000;
+        if self.taken.0 != second {
+            self.taken = (second, 0);
+        }
+        let takes = self.taken.1 < max;
+        self.taken.1 += u64::from(takes);
+        takes
     }
 
     /// The present version.

@@ -10,9 +10,13 @@ use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::lease::Lease;
 use eyas_session::executor::link::About;
 use eyas_session::executor::{Book, ExecutorSession, Order, Welcomed};
+use eyas_terms::home_wait::HomeWait;
 use eyas_terms::*;
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// How long a home is waited for, as where nobody says it.
+const HOME_WAIT_NS: u64 = 300_000_000_000;
 
 /// Bytes on a disk.
 #[derive(Clone, PartialEq, Debug)]
@@ -92,6 +96,8 @@ pub struct WorldNode {
     /// first use.
     pub rotten: BTreeSet<Digest>,
     pub private: BTreeMap<(AttemptId, u32), Stored>,
+    /// What it knows of the home that it waits for.
+    pub homes: HomeWait,
     /// Bytes that other users have on the disk.
     pub others_bytes: u64,
     /// Bytes that running programs have written.
@@ -150,6 +156,7 @@ impl WorldNode {
             files: BTreeMap::new(),
             rotten: BTreeSet::new(),
             private: BTreeMap::new(),
+            homes: HomeWait::new(HOME_WAIT_NS),
             others_bytes: 0,
             scratch: BTreeMap::new(),
             written_bytes: 0,

@@ -149,6 +149,8 @@ pub struct Options {
     /// Nodes that cannot fetch from each other, and until when.
     pub islands: Option<Islands>,
     pub islands_until_ns: u64,
+    /// So many requests of all nodes home takes in a second, and refuses the others because it is busy; 0: it takes all.
+    pub home_takes: u64,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -290,6 +292,7 @@ impl Options {
             stop_ns_max: 40 * S,
             islands: None,
             islands_until_ns: 0,
+            home_takes: 0,
             clocks: false,
             small: false,
             walltime_ns_max: 0,
@@ -480,7 +483,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 16] = [
+    pub const KINDS: [&str; 17] = [
         "uneven",
         "stops",
         "clocks",
@@ -497,6 +500,7 @@ impl Options {
         "sites",
         "islands",
         "dispatchers",
+        "busy",
     ];
 
     /// Some of the kinds that a world of one dispatcher can have, drawn from the seed: together they meet what none of them meets
@@ -658,6 +662,7 @@ impl Options {
                     ..self
                 }
             }
+            "busy" => Options { home_takes: one_of(r, &[2, 5, 20, 60]), ..self },
             "owners" => Options { owned: 300 + r.below(701), n_nodes: self.n_nodes.max(2), ..self },
             "walltimes" => Options {
                 // From about the time of one program to the time of a whole world.

@@ -219,7 +219,7 @@ impl HomeWaits {
                 message,
             }) => {
                 if *kind == TransferErrorKind::HomeBusy {
-                    tries.heard();
+                    tries.heard_busy();
                 }
                 self.failed(home, tries, message)
             }

@@ -7,11 +7,24 @@ use crate::node::{Stored, own_disk};
 use eyas_core::event::*;
 use eyas_session::executor::attempts::SIGNAL_PATIENCE_NS;
 use eyas_session::executor::{Ended, Verdict};
+use eyas_terms::home_wait::Tries;
 use eyas_terms::*;
 use std::collections::BTreeSet;
 
 /// What batch systems send to all programs of a job whose time is over: XCPU. Nothing else here ends a program by it.
 const JOBS_SIGNAL: i32 = 24;
+
+/// The name of the home of a world.
+const HOME: &str = "home";
+
+/// What becomes of work that may be a request to home.
+enum Asked {
+    Goes(NodeWork),
+    /// It is done later.
+    Waits,
+    /// It has failed for this reason.
+    Fails(NodeWork, TransferError),
+}
 
 impl World {
     pub(super) fn start(&mut self, (n, epoch): (usize, u64), id: AttemptId, staged: &[Staged]) {
@@ -169,6 +182,11 @@ impl World {
 
     /// A piece of work that a node began is over.
     pub(super) fn on_done(&mut self, n: usize, work: NodeWork) {
+        let (work, mut refused) = match self.home_takes(n, work) {
+            Asked::Goes(work) => (work, None),
+            Asked::Waits => return,
+            Asked::Fails(work, error) => (work, Some(error)),
+        };
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
         let event = match work {
             NodeWork::Ask { object } => {
@@ -177,6 +195,7 @@ impl World {
                 let own = format!("{}/", own_disk(self.nodes[n].number));
                 let in_place = location.starts_with("local/") || location.starts_with(&own);
                 let result = match self.home.find(&location) {
+                    _ if let Some(error) = refused.take() => Err(error),
                     _ if self.home.is_down => Err(error(TransferErrorKind::Temporary, "home is down")),
                     Some(content) => Ok(HomeAnswer { version: content.version.clone(), in_place }),
                     None => Err(error(TransferErrorKind::Unavailable, "it does not exist")),
@@ -186,6 +205,7 @@ impl World {
             NodeWork::Moved { moved } => NodeEvent::TransferMoved { moved },
             NodeWork::Fetch { target, object, source, known, size_bytes, began } => {
                 let result = match source {
+                    _ if let Some(error) = refused.take() => Err(error),
                     _ if self.fault(self.o.transfer_fails) => {
                         let kinds = [
                             TransferErrorKind::NotHeld,
@@ -237,6 +257,7 @@ impl World {
                 }
                 NodeEvent::TransferEnded { target, source, result }
             }
+            NodeWork::Again { .. } => unreachable!("it was taken apart before"),
             NodeWork::Withdraw { id } => return self.withdraw(n, id),
             NodeWork::Held { id } => return self.end_program(n, id, true),
             NodeWork::Word { event, .. } => self.nodes[n].take_word(event),
@@ -278,7 +299,9 @@ impl World {
                     let work = NodeWork::Land { id, output, object, cached };
                     return self.after(S / 5, Ev::Done { n, epoch, work });
                 }
-                let result = if !is_there {
+                let result = if let Some(error) = refused.take() {
+                    Err(error)
+                } else if !is_there {
                     Err(error(TransferErrorKind::Corrupt, "the stored output was damaged"))
                 } else if halted && (has_fence || self.fault(self.o.halt_stops)) {
                     Err(error(TransferErrorKind::GivenUp, "it is not wanted any more"))
@@ -294,6 +317,57 @@ impl World {
         };
         self.feed(n, event);
         self.go_elsewhere(n);
+    }
+
+    /// Whether a home that is busy takes a request, where the work of node `n` is one. The node waits as the live executor does.
+    fn home_takes(&mut self, n: usize, work: NodeWork) -> Asked {
+        let (mut work, again) = match work {
+            NodeWork::Again { work, tries } => (*work, Some(tries)),
+            work => (work, None),
+        };
+        let node = &mut self.nodes[n];
+        let first = match &work {
+            _ if self.o.home_takes == 0 => return Asked::Goes(work),
+            NodeWork::Ask { object } | NodeWork::Fetch { object, source: Source::Home, .. } => {
+                // What is on disks of nodes is not at that home.
+                let location = node.session.book().location(*object);
+                if ["local/", "own/"].iter().any(|begin| location.starts_with(begin)) {
+                    return Asked::Goes(work);
+                }
+                Tries::of_input()
+            }
+            NodeWork::Land { .. } => Tries::of_output(),
+            _ => return Asked::Goes(work),
+        };
+        let mut tries = again.unwrap_or(first);
+        let halted = matches!(&work, NodeWork::Land { id, .. }
+            if node.session.attempts().find(*id).is_some_and(|a| a.is_halted));
+        if halted && again.is_some() {
+            node.homes.given_up(HOME, &mut tries);
+            let message = "it is not wanted any more".into();
+            return Asked::Fails(work, TransferError { kind: TransferErrorKind::GivenUp, message });
+        }
+        if self.home.takes(self.now, self.o.home_takes) {
+            node.homes.answered(self.now, HOME, &mut tries);
+            if let (NodeWork::Fetch { object, began, .. }, true) = (&mut work, again.is_some()) {
+                *began = self.home.find(node.session.book().location(*object)).cloned();
+            }
+            return Asked::Goes(work);
+        }
+        tries.heard_busy();
+        let random = hash(self.o.seed, format!("busy {n} {}", self.n_events).as_bytes());
+        match node.homes.failed(self.now, HOME, &mut tries, "it is busy", random) {
+            Some(wait_ns) => {
+                let epoch = node.epoch;
+                let work = NodeWork::Again { work: Box::new(work), tries };
+                self.after(wait_ns, Ev::Done { n, epoch, work });
+                Asked::Waits
+            }
+            None => {
+                let message = "home is busy".into();
+                Asked::Fails(work, TransferError { kind: TransferErrorKind::HomeAway, message })
+            }
+        }
     }
 
     /// Whether node `n` cannot make a connection to a peer.
