@@ -45,7 +45,7 @@ FROM_ABOVE = re.compile(r"^(?:pub.* )?use super::(?:super::)*\*;", re.MULTILINE)
 
 # The crates of data that outlives runs, and what they may see of our other crates: the vocabulary, homes, and what all stand on.
 KEPT = {"access", "at-data", "catalog", "keeping", "site"}
-SEEN_BY_KEPT = KEPT | {"config", "folder", "storage", "tasklist", "terms", "text"}
+SEEN_BY_KEPT = KEPT | {"config", "folder", "host", "storage", "tasklist", "terms", "text"}
 # What they see besides, each with its reason. One that is not needed any more is taken out.
 KEPT_MAY_SEE = {
     ("access", "data"): "digests, and the comparing of bytes with them",

@@ -146,7 +146,7 @@ fn random_token() -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&eyas_runtime::clock::now().0.to_le_bytes());
     hasher.update(&std::process::id().to_le_bytes());
-    hasher.update(eyas_runtime::machine::host_name().as_bytes());
+    hasher.update(eyas_host::host_name().as_bytes());
     hasher.finalize().to_hex()[..8].to_string()
 }
 

@@ -119,9 +119,9 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     let equipment =
         equipment::of_node(&gpu_names, &args.node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     let remove = dir.clone();
-    let name = args.name.unwrap_or_else(eyas_runtime::machine::host_name);
+    let name = args.name.unwrap_or_else(eyas_host::host_name);
     let hosts = match args.hosts.is_empty() {
-        true => eyas_runtime::machine::names_of_host(&name),
+        true => eyas_host::names_of_host(&name),
         false => args.hosts,
     };
     let home_on = declared::own_directories(&hosts)?;

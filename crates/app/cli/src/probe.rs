@@ -63,7 +63,7 @@ pub fn look_around(
         eyas_text::say!("{MARK}{line}");
     };
     say(&Sight::Program {
-        host: eyas_runtime::machine::host_name(),
+        host: eyas_host::host_name(),
         processors: node.slots.unwrap_or_else(provide::processors),
         memory_bytes: node.memory.unwrap_or_else(eyas_runtime::machine::memory_bytes),
     });

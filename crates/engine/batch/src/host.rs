@@ -1,59 +1,9 @@
-//! What this machine is called, and which nodes of a batch system a host is.
+//! Which nodes of a batch system a host is.
 
 use crate::BatchNode;
+use eyas_host::{host_name, names_of_host, short_of};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
-
-/// This machine's name.
-pub fn host_name() -> String {
-    match rustix::system::uname().nodename().to_str() {
-        Ok(name) if !name.is_empty() => name.to_string(),
-        _ => "localhost".to_string(),
-    }
-}
-
-/// The names and addresses by which others may know this machine, beginning with `name`. Its name may lead to a loopback address only,
-/// as in Debian's hosts file, so the addresses of its interfaces are among them; those that every machine has are not.
-pub fn names_of_host(name: &str) -> Vec<String> {
-    let host = host_name();
-    let mut names = vec![name.to_string(), host.clone()];
-    names.extend(short_of(&host));
-    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
-    let found = (host.as_str(), 0).to_socket_addrs().into_iter().flatten().map(|at| at.ip());
-    let (routes, list) = (read("/proc/net/fib_trie"), read("/proc/net/if_inet6"));
-    let own = own_v4(&routes).chain(own_v6(&list));
-    let all: Vec<IpAddr> = found.chain(own).collect();
-    let is_of_all = |address: &IpAddr| match address {
-        IpAddr::V4(v4) => v4.is_loopback(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
-    };
-    names.extend(all.iter().filter(|address| !is_of_all(address)).map(IpAddr::to_string));
-    let mut seen = BTreeSet::new();
-    names.retain(|name| seen.insert(name.clone()));
-    names
-}
-
-/// The name of a host without its domain; `None`: it has none, or is an address.
-fn short_of(host: &str) -> Option<String> {
-    let (short, _) = host.split_once('.')?;
-    host.parse::<IpAddr>().is_err().then(|| short.to_owned())
-}
-
-/// The addresses of this machine in the kernel's table of routes, in which each stands on the line before `/32 host LOCAL`.
-fn own_v4(routes: &str) -> impl Iterator<Item = IpAddr> {
-    routes.lines().zip(routes.lines().skip(1)).filter_map(|(address, kind)| {
-        let address: Ipv4Addr = address.trim().strip_prefix("|-- ")?.parse().ok()?;
-        (kind.trim() == "/32 host LOCAL").then_some(IpAddr::from(address))
-    })
-}
-
-/// The addresses in the kernel's list of those of version 6, each in 32 digits at the start of its line.
-fn own_v6(list: &str) -> impl Iterator<Item = IpAddr> {
-    list.lines().filter_map(|line| {
-        let digits = line.get(..32)?;
-        Some(IpAddr::from(Ipv6Addr::from_bits(u128::from_str_radix(digits, 16).ok()?)))
-    })
-}
+use std::net::{IpAddr, ToSocketAddrs};
 
 /// The nodes that are on a host, by its names or its addresses. host : a name, a full name, or an address.
 pub fn nodes_on(host: &str, nodes: &[BatchNode]) -> BTreeSet<String> {
@@ -80,15 +30,6 @@ pub fn nodes_on(host: &str, nodes: &[BatchNode]) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn own_addresses_are_those_that_the_kernel_calls_so() {
-        let routes = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 10.93.8.0\n        \
-                      /24 link UNICAST\n     |-- 10.93.8.10\n        /32 host LOCAL\n     |-- 10.93.8.255\n        /32 link BROADCAST\n";
-        assert_eq!(own_v4(routes).collect::<Vec<_>>(), [IpAddr::from([10, 93, 8, 10])]);
-        let list = "fd000000000000000000000000000003 02 40 00 80 eth0\nnonsense\n";
-        assert_eq!(own_v6(list).collect::<Vec<_>>(), ["fd00::3".parse::<IpAddr>().unwrap()]);
-    }
 
     #[test]
     fn a_node_is_found_by_any_of_its_hosts_names() {

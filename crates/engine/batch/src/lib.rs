@@ -12,7 +12,7 @@ mod host;
 mod slurm;
 
 pub use grid_engine::GridEngine;
-pub use host::{host_name, names_of_host, nodes_on};
+pub use host::nodes_on;
 pub use slurm::Slurm;
 
 use eyas_text::{line_of, reason, shown_path};

@@ -5,7 +5,7 @@
 //! restarted dispatcher gives nothing out for [`eyas_core::dispatcher::RETURN_GRACE_NS`]; an executor that finds it only after
 //! that may see its tasks begun elsewhere.
 
-use crate::machine::host_name;
+use eyas_host::host_name;
 use eyas_text::shown_path;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,6 +1,5 @@
-//! The name of this machine, and how much memory it has.
+//! How much memory this machine has.
 
-pub use eyas_batch::{host_name, names_of_host};
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

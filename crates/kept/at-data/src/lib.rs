@@ -29,8 +29,8 @@ pub use names::{Input, Output};
 pub use stranger::StrangerBox;
 pub use submitted::read_script;
 
-use eyas_batch::{host_name, names_of_host};
 use eyas_catalog::{Caller, Catalog, Done, Key, OwnHost, SetReader, Tag, label_of};
+use eyas_host::{host_name, names_of_host};
 use eyas_text::{shown, shown_path};
 use inputs::stage;
 use outputs::{Origin, gather, keep};

@@ -3,8 +3,8 @@
 use crate::Outside;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stranger::StrangerBox;
-use eyas_batch::host_name;
 use eyas_catalog::{has_ended, writer_mark};
+use eyas_host::host_name;
 use eyas_text::{plural, reason, say, shown, shown_path};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};

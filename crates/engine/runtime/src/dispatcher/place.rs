@@ -7,7 +7,7 @@
 
 use super::{DispatcherError, dir_error};
 use crate::files;
-use crate::machine::host_name;
+use eyas_host::host_name;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

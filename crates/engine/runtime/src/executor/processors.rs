@@ -49,7 +49,7 @@ impl Looks {
     pub fn of_this_process() -> Looks {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut hasher = DefaultHasher::new();
-        (crate::machine::host_name(), boot).hash(&mut hasher);
+        (eyas_host::host_name(), boot).hash(&mut hasher);
         Looks {
             machine: hasher.finish(),
             n_processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),

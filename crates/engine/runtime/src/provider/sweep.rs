@@ -13,7 +13,7 @@
 
 use super::share::Share;
 use crate::locks::{dispatcher_lock, names_living, provider_lock, start_lock};
-use crate::machine::host_name;
+use eyas_host::host_name;
 use eyas_wire::identity::Join;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
