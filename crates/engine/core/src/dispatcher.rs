@@ -100,7 +100,6 @@ pub use workload::Workload;
 use self::additions::Additions;
 use self::attempts::Giving;
 use self::exchange::{Exchange, Linked};
-use self::executors::{ExecutorState, Executors};
 use self::forget::Forgotten;
 use self::given_up::GivenUp;
 use self::intermediates::Intermediates;
@@ -126,8 +125,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 
-/// Failures that are kept per run for users to look at.
-const FAILURES_KEPT: usize = 20;
 /// After a search that found no other task, this many decisions are taken without a search. The number
 /// doubles with each further search without result, as when all tasks read one object that is never cached.
 const SEARCH_REST: u32 = 16;

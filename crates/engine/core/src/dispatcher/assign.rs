@@ -6,12 +6,13 @@
 //! which executors hold it).
 
 use super::attempts::{Attempts, DISK_SHARED_MAX, Reserved};
+use super::executors::{ExecutorState, Executors};
 use super::ready::Ready;
+use super::residents::Residents;
 use super::revivals::Missing;
+use super::schedule::Schedule;
 use super::tasks::ArrayState;
-use super::{
-    Dispatcher, DispatcherConfig, ExecutorState, Executors, Residents, SEARCH_REST, Schedule, Workload,
-};
+use super::{Dispatcher, DispatcherConfig, SEARCH_REST, Workload};
 use crate::event::{Action, AssignedInput, Assignment, Making, Source, Why};
 use crate::placement::{Mode, Pick, QueueKey, Room, Route, Rule, Stage, TaskSize, Unplaced};
 use eyas_terms::location::{MadeLocation, is_made_tree};

@@ -12,8 +12,9 @@
 //! are removed (`eyas_storage::Part`).
 
 use super::attempts::{Attempts, History};
+use super::executors::{ExecutorState, Executors};
 use super::tasks::End;
-use super::{Dispatcher, ExecutorState, Executors, Workload};
+use super::{Dispatcher, Workload};
 use crate::event::Action;
 use eyas_terms::{AttemptNo, ExecutorId, TaskId};
 use std::collections::BTreeMap;

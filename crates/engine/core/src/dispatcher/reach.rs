@@ -24,9 +24,11 @@
 //! Not here: a file of another dispatcher of the group is not copied or made again by this one; its owner hears of the failure
 //! (`exchange`).
 
+use super::executors::{ExecutorState, Executors};
 use super::intermediates::Intermediate;
+use super::submissions::Waits;
 use super::tasks::End;
-use super::{Dispatcher, ExecutorState, Executors, REVIVALS_MAX, Waits};
+use super::{Dispatcher, REVIVALS_MAX};
 use crate::event::{Action, InputReport};
 use crate::placement::{Mode, Pick, Rule, Stage, TaskSize};
 use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, RunId, TaskId, Timestamp};

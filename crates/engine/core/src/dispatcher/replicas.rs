@@ -4,7 +4,8 @@
 //! other bytes turn up.
 
 use super::attempts::Attempts;
-use super::{Dispatcher, Schedule, Workload};
+use super::schedule::Schedule;
+use super::{Dispatcher, Workload};
 use crate::collective::CollectiveEvent;
 use crate::event::{Action, InputMoved, ReplicaAdded, TransferErrorKind};
 use eyas_terms::{Digest, ExecutorId, ObjectId, RunId, Timestamp};

@@ -25,7 +25,10 @@
 //!
 //! Not here: how a location is looked for on a disk, and what hosts are called (the drivers, and `eyas-storage`).
 
-use super::{Dispatcher, Executors, Schedule, Waits, Workload};
+use super::executors::Executors;
+use super::schedule::Schedule;
+use super::submissions::Waits;
+use super::{Dispatcher, Workload};
 use crate::event::{Action, Nearby, Placed, TransferErrorKind};
 use eyas_terms::location::CatalogLocation;
 use eyas_terms::{Digest, ExecutorId, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp};

@@ -7,9 +7,11 @@
 //! that it fails, and with it the tasks that wait for it.
 
 use super::attempts::{Attempts, History, SICK_NS, SICK_NS_MAX};
-use super::intermediates::Intermediate;
+use super::intermediates::{Intermediate, Intermediates};
+use super::schedule::Schedule;
+use super::submissions::Waits;
 use super::tasks::End;
-use super::{Dispatcher, Intermediates, Schedule, Waits, Workload};
+use super::{Dispatcher, Workload};
 use crate::event::Action;
 use eyas_terms::{ExecutorId, Failure, FailureKind, ObjectId, Outcome, TaskId, Timestamp};
 use eyas_text::shown;

@@ -22,7 +22,11 @@
 //! Not here: when a node is replaced ([`crate::provisioning`]), and who ends the executor's process.
 
 use super::attempts::Attempts;
-use super::{Dispatcher, ExecutorState, Executors, Intermediates, Moves, Schedule, Workload};
+use super::executors::{ExecutorState, Executors};
+use super::intermediates::Intermediates;
+use super::moves::Moves;
+use super::schedule::Schedule;
+use super::{Dispatcher, Workload};
 use crate::event::{Action, Walltime};
 use crate::placement::{Lasts, TaskSize, TimeLeft};
 use eyas_terms::{AttemptNo, ExecutorId, TaskId, Timestamp};

@@ -5,8 +5,9 @@
 //! it. So they are one structure, and a method of another structure that needs them says so with one
 //! parameter.
 
+use super::attempts::FAILURES_KEPT;
 use super::tasks::{ArrayState, TaskTable};
-use super::{DispatcherConfig, FAILURES_KEPT, RunState, TaskState};
+use super::{DispatcherConfig, RunState, TaskState};
 use crate::catalog::Catalog;
 use crate::event::Known;
 use eyas_terms::array::{Pattern, TaskArray, TaskSpec};

@@ -1,6 +1,6 @@
 //! Which executors are asked for a task, and when they are all asked again.
 
-use super::Executors;
+use super::seated::Executors;
 use crate::executor_set::{Seat, SeatSet};
 use eyas_terms::Timestamp;
 

@@ -4,8 +4,9 @@
 //! The indexes are hints: each entry is checked when it is used. The other rules find what the indexes miss
 //! because an object has too many readers or holders ([`Config::readers_max`], [`Config::holders_max`]).
 
+use super::rank::Heat;
 use super::seated::{Full, RankUpdate};
-use super::{Affinity, FEW_TASKS, FoundReader, Heat, Walk, holds};
+use super::{Affinity, FEW_TASKS, FoundReader, Walk, holds};
 use crate::catalog::{Catalog, HoldersView};
 use crate::executor_set::Seat;
 use crate::placement::ReadyTask;

@@ -10,9 +10,10 @@
 //! A task is named at most once while anything moves, so that it does not go round in circles, unless thousands of others
 //! were named after it.
 
+use super::rank::Heat;
 use super::seated::Coming;
 use super::uploads::UPLOAD_PARTS;
-use super::{Affinity, Attempt, Heat, spread};
+use super::{Affinity, Attempt, spread};
 use crate::catalog::Catalog;
 use crate::event::Source;
 use crate::executor_set::Seat;

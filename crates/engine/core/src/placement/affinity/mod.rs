@@ -129,11 +129,6 @@ mod uploads;
 
 pub use config::Config;
 
-/// Milliseconds of a clock that wraps after 49 days: good enough for ages.
-fn wrapping_ms(at: Timestamp) -> u32 {
-    (at.0 / 1_000_000) as u32
-}
-
 /// A task to be given, by its bundle.
 struct Choice {
     bundle: u32,
@@ -376,7 +371,7 @@ impl Queue for Affinity {
     }
 
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask) {
-        self.enter_at(catalog, wrapping_ms(now), task);
+        self.enter_at(catalog, transfers::wrapping_ms(now), task);
     }
 
     fn spare_home(&mut self, inputs: &[ObjectId]) {

@@ -19,8 +19,9 @@
 //! As long as the network is one site ([`crate::network`]), nothing here has a say.
 
 use super::kin::Parts;
+use super::rank::Heat;
 use super::site::{CROSSINGS_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
-use super::{Affinity, Heat, spread};
+use super::{Affinity, spread};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, Source};
 use crate::executor_set::Seat;

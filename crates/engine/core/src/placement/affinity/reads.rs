@@ -1,7 +1,7 @@
 //! The reads from home that are under way.
 
-use super::SeatedExecutor;
 use super::home::{HomeLoad, Landed, Mark, Reads};
+use super::seated::SeatedExecutor;
 use crate::executor_set::Seat;
 use eyas_terms::{ObjectId, TaskId, Timestamp};
 use rustc_hash::FxHashMap;

@@ -3,8 +3,8 @@
 use super::disk::DiskLoad;
 use super::home::Mark;
 use super::pace::Pace;
-use super::rank::Rank;
-use super::{Heat, holds, move_between};
+use super::rank::{Heat, Rank};
+use super::{holds, move_between};
 use crate::catalog::Catalog;
 use crate::event::Source;
 use crate::executor_set::{Seat, SeatSet};

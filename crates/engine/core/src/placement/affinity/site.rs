@@ -14,9 +14,9 @@
 //! The indexes are hints, as those of executors are: each entry is checked when it is used.
 
 use super::choose::Worth;
-use super::rank::{Rank, bucket_of};
+use super::rank::{Heat, Rank, bucket_of};
 use super::seated::Full;
-use super::{Affinity, Choice, Heat};
+use super::{Affinity, Choice};
 use crate::catalog::Catalog;
 use crate::executor_set::Seat;
 use crate::placement::Reason;

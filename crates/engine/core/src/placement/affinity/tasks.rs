@@ -14,8 +14,7 @@
 //! 10 per bundle to find it by its inputs; and the entries of an object in two ranks.
 
 use super::super::{Lasts, QueueKey, ReadyTask, TaskSize};
-use super::Heat;
-use super::rank::Rank;
+use super::rank::{Heat, Rank};
 use eyas_terms::{ObjectId, TaskId};
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHasher};

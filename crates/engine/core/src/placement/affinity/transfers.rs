@@ -7,10 +7,11 @@
 use super::home::{Landed, NodeReads, Reads};
 use super::learnt::{COPY_LATENCY_NS, COPY_NS_PER_MIB, MIB, SMALL_BYTES};
 use super::near::Nearby;
+use super::rank::Heat;
 use super::reads::{Arriving, Direct};
 use super::seated::Coming;
 use super::uploads::UPLOAD_PARTS;
-use super::{Affinity, Attempt, Heat, Walk, spread};
+use super::{Affinity, Attempt, Walk, spread};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::Seat;
@@ -19,6 +20,11 @@ use crate::placement::{QueueKey, ReadyTask, TaskSize};
 use eyas_terms::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+
+/// Milliseconds of a clock that wraps after 49 days: good enough for ages.
+pub(super) fn wrapping_ms(at: Timestamp) -> u32 {
+    (at.0 / 1_000_000) as u32
+}
 
 /// If home delivers at least this share of what the disk gives, the disk is taken to be the limit.
 const DISK_BOUND: f64 = 0.7;
