@@ -11,10 +11,10 @@ use std::path::PathBuf;
 mod values;
 
 pub use eyas_cluster::options::ProviderKind;
-pub use eyas_cluster::values::{Amount, BatchOption, Gpus, Nodes, SystemUser, duration};
+pub use eyas_cluster::values::{Amount, BatchOption, Gpus, Nodes, SystemUser};
 pub(crate) use eyas_cluster::values::{amount, nodes};
 pub(crate) use values::{address, host_port, some_bytes};
-pub use values::{bytes, rate, task_name};
+pub use values::{bytes, duration, rate, task_name};
 
 #[derive(Args, Clone, Default)]
 pub struct JoinArgs {

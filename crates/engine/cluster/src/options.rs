@@ -1,13 +1,12 @@
 //! What dispatchers, nodes and whoever starts nodes are to be like, and the same in words of their command lines.
 
 use crate::values::{
-    Amount, BatchOption, Gpus, Nodes, SystemUser, amount, duration, gpus, nodes, option, system_users,
+    Amount, BatchOption, Gpus, Nodes, SystemUser, amount, gpus, nodes, option, system_users,
 };
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::network::NetworkUse;
 use eyas_core::placement;
 use eyas_runtime::provider::RAY;
-use eyas_tasklist::parse_bytes;
 use eyas_text::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -188,15 +187,15 @@ impl NodeShape {
     /// Sets the option of that name to what its word says. `None`: there is no such option of a node, or no such value.
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
-            "cache" => self.cache_bytes = parse_bytes(value).ok()?,
+            "cache" => self.cache_bytes = value.parse().ok()?,
             "eviction" => self.eviction = value.into(),
             "slots" => self.slots = Some(value.parse().ok()?),
-            "memory" => self.memory_bytes = Some(parse_bytes(value).ok()?),
+            "memory" => self.memory_bytes = Some(value.parse().ok()?),
             "gpu-names" => self.gpu_names = value.split(',').map(str::to_owned).collect(),
             "gpus" => self.gpus = Some(gpus(value).ok()?),
             "resource" => self.resources.push(amount(value).ok()?),
-            "grace" => self.grace_ns = duration(value).ok()?,
-            "home-wait" => self.home_wait_ns = duration(value).ok()?,
+            "grace" => self.grace_ns = ns_of(value)?,
+            "home-wait" => self.home_wait_ns = ns_of(value)?,
             "container-command" => self.container_command = Some(value.into()),
             "line-shell" => self.line_shell = Some(Shell::of_name(value).ok()?),
             "home-local" => self.home_local.push(value.into()),
@@ -410,8 +409,8 @@ impl ProviderShape {
             match name {
                 "nodes" => shape.nodes = nodes(value).ok()?,
                 "provisioning" => shape.provisioning = text(),
-                "idle-release" => shape.idle_release_ns = Some(duration(value).ok()?),
-                "lease" => shape.lease_ns = Some(duration(value).ok()?),
+                "idle-release" => shape.idle_release_ns = Some(ns_of(value)?),
+                "lease" => shape.lease_ns = Some(ns_of(value)?),
                 "provider" => shape.kind = ProviderKind::by_name(value).ok()?,
                 "hosts" => shape.hosts = Some(value.into()),
                 "ssh" => shape.ssh = text(),
@@ -420,10 +419,10 @@ impl ProviderShape {
                 "list" => shape.list = text(),
                 "stop" => shape.stop = text(),
                 "address" => shape.address = text(),
-                "list-every" => shape.list_every_ns = Some(duration(value).ok()?),
-                "walltime" => shape.walltime_ns = Some(duration(value).ok()?),
+                "list-every" => shape.list_every_ns = Some(ns_of(value)?),
+                "walltime" => shape.walltime_ns = Some(ns_of(value)?),
                 "node-dir" => shape.node_dir = text(),
-                "scratch-age" => shape.scratch_age_ns = Some(duration(value).ok()?),
+                "scratch-age" => shape.scratch_age_ns = Some(ns_of(value)?),
                 "partition" => shape.partition = text(),
                 "queue" => shape.queue = text(),
                 "account" => shape.account = text(),
@@ -469,6 +468,11 @@ pub(crate) fn options_of(words: &[String]) -> Option<Vec<(&str, &str)>> {
 
 fn ms(ns: u64) -> String {
     format!("{}ms", ns / MS_NS)
+}
+
+/// What [`ms`] wrote, in nanoseconds.
+fn ns_of(ms: &str) -> Option<u64> {
+    ms.strip_suffix("ms")?.parse::<u64>().ok()?.checked_mul(MS_NS)
 }
 
 #[cfg(test)]

@@ -276,7 +276,7 @@ mod tests {
             |words: &[&str]| may_leave_blocks(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
         let provider = ["provider", "--join", "/c/join.json", "--dir", "/c", "--nodes", "0..2"];
         let with = |more: &[&str]| may(&[&provider[..], more].concat());
-        assert!(with(&["--provider=command", "--start=a", "--list=b", "--stop=c", "--cache", "1GiB"]));
+        assert!(with(&["--provider=command", "--start=a", "--list=b", "--stop=c", "--cache", "1073741824"]));
         assert!(with(&["--provider=slurm", "--walltime=3600000ms"]));
         assert!(!with(&["--provider=local"]) && !with(&["--provider=ssh", "--hosts=h"]) && !with(&[]));
         assert!(!with(&["--provider=command", "--unknown"]));

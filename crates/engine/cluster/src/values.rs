@@ -1,6 +1,5 @@
 //! Values that options of a cluster's parts have, each written as it is read.
 
-use eyas_tasklist::parse_duration;
 use eyas_terms::needs::{AMOUNT_MAX, GPUS_MAX, check_name};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -152,12 +151,6 @@ pub fn option(text: &str) -> Result<BatchOption, String> {
     };
     let value = serde_json::from_slice(value.as_bytes()).unwrap_or_else(|_| value.into());
     Ok(BatchOption { name: name.into(), value })
-}
-
-/// A time, in nanoseconds.
-pub fn duration(text: &str) -> Result<u64, String> {
-    let d = parse_duration(text).map_err(|e| e.to_string())?;
-    u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
 }
 
 #[cfg(test)]

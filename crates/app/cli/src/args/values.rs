@@ -1,10 +1,9 @@
 //! Readers of values that options take, and of the names of tasks; an error says what can be written.
 
 use crate::{Exit, Fault};
-use eyas_cluster::values::duration;
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::network::NetworkUse;
-use eyas_tasklist::{parse_bytes, parse_rate};
+use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
 use eyas_terms::TaskId;
 use eyas_text::shown;
 use eyas_wire::message::TaskName;
@@ -36,6 +35,11 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 pub fn rate(text: &str) -> Result<u64, String> {
     parse_rate(text).map_err(|e| e.to_string())
 }
+pub fn duration(text: &str) -> Result<u64, String> {
+    let d = parse_duration(text).map_err(|e| e.to_string())?;
+    u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
+}
+
 /// How long a job may live.
 pub fn job_time(text: &str) -> Result<u64, String> {
     match duration(text)? {

@@ -24,10 +24,9 @@
 //! Not here: how a submission that is sent twice is recognised, and how one submission into a run in parts
 //! waits for another (the driver does both, by the tokens of the submissions).
 
-use super::attempts::FAILURES_KEPT;
-use super::intermediates::{Intermediate, Intermediates};
-use super::tasks::End;
-use super::{Dispatcher, RunState, Workload, hash_of};
+use super::intermediates::Intermediate;
+use super::workload::FAILURES_KEPT;
+use super::{Dispatcher, End, Intermediates, RunState, Workload, hash_of};
 use crate::event::Action;
 use eyas_terms::location::{CatalogLocation, Location};
 use eyas_terms::{ObjectId, RunId, TaskId, Timestamp};

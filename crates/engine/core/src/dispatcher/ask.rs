@@ -1,14 +1,9 @@
 //! Answers to the driver, reports and users: tasks, runs, executors, demand; and the check of all invariants.
 
-use super::attempts::Reserved;
-use super::exchange::Exchange;
-use super::executors::ExecutorState;
-use super::intermediates::Intermediates;
-use super::ready::Ready;
-use super::resources::Resources;
-use super::schedule::Schedule;
-use super::tasks::{ArrayState, End};
-use super::{Dispatcher, TaskState, UserShare, Workload};
+use super::{
+    ArrayState, Dispatcher, End, Exchange, ExecutorState, Intermediates, Ready, Reserved, Resources,
+    Schedule, TaskState, UserShare, Workload,
+};
 use crate::event::{AttemptReport, Event, MACHINE_BYTES_MAX, NodeMessage, OBJECT_BYTES_MAX, Offer, Placed};
 use crate::group::{FileState, LinkMessage};
 use crate::placement::{Stage, Unplaced};

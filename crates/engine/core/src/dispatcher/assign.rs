@@ -5,14 +5,11 @@
 //! waits for a while behind a task that can start; and what an executor is told of each input (its bytes, and
 //! which executors hold it).
 
-use super::attempts::{Attempts, DISK_SHARED_MAX, Reserved};
-use super::executors::{ExecutorState, Executors};
-use super::ready::Ready;
-use super::residents::Residents;
-use super::revivals::Missing;
-use super::schedule::Schedule;
-use super::tasks::ArrayState;
-use super::{Dispatcher, DispatcherConfig, SEARCH_REST, Workload};
+use super::attempts::DISK_SHARED_MAX;
+use super::{
+    ArrayState, Attempts, Dispatcher, DispatcherConfig, ExecutorState, Executors, Missing, Ready, Reserved,
+    Residents, SEARCH_REST, Schedule, Workload,
+};
 use crate::event::{Action, AssignedInput, Assignment, Making, Source, Why};
 use crate::placement::{Mode, Pick, QueueKey, Room, Route, Rule, Stage, TaskSize, Unplaced};
 use eyas_terms::location::{MadeLocation, is_made_tree};

@@ -4,12 +4,9 @@
 //! kind has its bound. A task whose outputs still travel home is *landing*: its slot is free, and the task is
 //! done when the outputs are there.
 
-use super::exchange::Exchange;
-use super::executors::Executors;
-use super::schedule::Schedule;
-use super::tasks::End;
 use super::{
-    Dispatcher, DispatcherConfig, RETURN_GRACE_NS, RETURN_GRACE_NS_MAX, RETURN_GRACE_PART, Workload,
+    Dispatcher, DispatcherConfig, End, Exchange, Executors, RETURN_GRACE_NS, RETURN_GRACE_NS_MAX,
+    RETURN_GRACE_PART, Schedule, Workload,
 };
 use crate::event::{Action, AttemptReport, Offer};
 use crate::placement::NeedsId;
@@ -29,8 +26,6 @@ pub(super) const SICK_NS_MAX: u64 = 60_000_000_000;
 /// tried with a disk to itself. An executor that finds its disk short runs fewer programs at once, so mostly
 /// the first repeat succeeds.
 pub(super) const DISK_SHARED_MAX: u32 = 2;
-/// Failures that are kept per run for users to look at.
-pub(super) const FAILURES_KEPT: usize = 20;
 
 /// A task that was given to an executor.
 #[derive(Clone, Debug)]

@@ -36,12 +36,7 @@ mod balance;
 mod exports;
 mod imports;
 
-use super::executors::Executors;
-use super::intermediates::Intermediates;
-use super::promises::promise_refused;
-use super::submissions::Waits;
-use super::tasks::End;
-use super::{Dispatcher, RunState, Workload};
+use super::{Dispatcher, End, Executors, Intermediates, RunState, Waits, Workload, promise_refused};
 use crate::event::Action;
 use crate::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,

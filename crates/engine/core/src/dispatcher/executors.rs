@@ -7,18 +7,13 @@
 //!
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
-use super::attempts::{Reserved, SICK_NS, SICK_NS_MAX};
-use super::exchange::Exchange;
-use super::intermediates::Intermediates;
-use super::moves::Moves;
-use super::rescue::Leaving;
-use super::resources::Resources;
-use super::schedule::Schedule;
-use super::shares::Shares;
-use super::submissions::Waits;
-use super::tasks::End;
-use super::walltimes::{self, Loss, Walltimes};
-use super::{Dispatcher, Workload, task_size};
+use super::attempts::{SICK_NS, SICK_NS_MAX};
+use super::walltimes;
+use super::walltimes::Loss;
+use super::{
+    Dispatcher, End, Exchange, Intermediates, Leaving, Moves, Reserved, Resources, Schedule, Shares, Waits,
+    Walltimes, Workload, task_size,
+};
 use crate::collective::CollectiveEvent;
 use crate::event::{Action, AttemptReport, HeldObject, InputReport, Offer};
 use crate::means::{RUNS_SMOOTHED, smooth};

@@ -23,10 +23,7 @@
 //! Not here: the journal's records of the run and how members ask each other (`eyas_session`), and the run's
 //! lines in the event log.
 
-use super::exchange::Exchange;
-use super::leftovers::Leftovers;
-use super::ready::Ready;
-use super::{Dispatcher, DispatcherConfig, RunState, Workload, submissions};
+use super::{Dispatcher, DispatcherConfig, Exchange, Leftovers, Ready, RunState, Workload, submissions};
 use crate::collective::CollectiveEvent;
 use crate::event::Action;
 use crate::group::PartEnd;

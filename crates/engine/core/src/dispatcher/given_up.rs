@@ -13,10 +13,7 @@
 //! Invariant, checked by `GivenUp::check`: a task of `unrecorded` is in `waits`, and waits for
 //! nothing else.
 
-use super::Workload;
-use super::schedule::Schedule;
-use super::submissions::Waits;
-use super::tasks::End;
+use super::{End, Schedule, Waits, Workload};
 use crate::event::Action;
 use eyas_terms::{AttemptNo, TaskId, Timestamp};
 use std::collections::BTreeMap;

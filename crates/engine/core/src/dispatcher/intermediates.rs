@@ -18,9 +18,7 @@
 //! Not here: which node keeps a replica (the executor keeps what its tasks made until it is asked to drop
 //! it).
 
-use super::submissions::Waits;
-use super::tasks::End;
-use super::{Dispatcher, Workload};
+use super::{Dispatcher, End, Waits, Workload};
 use crate::collective::CollectiveEvent;
 use crate::event::{Action, HeldObject};
 use eyas_terms::location::CatalogLocation;

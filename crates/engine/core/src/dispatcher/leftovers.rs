@@ -11,10 +11,7 @@
 //! an executor is asked if the task failed or was cancelled. Not here: how the names are made and how files
 //! are removed (`eyas_storage::Part`).
 
-use super::attempts::{Attempts, History};
-use super::executors::{ExecutorState, Executors};
-use super::tasks::End;
-use super::{Dispatcher, Workload};
+use super::{Attempts, Dispatcher, End, ExecutorState, Executors, History, Workload};
 use crate::event::Action;
 use eyas_terms::{AttemptNo, ExecutorId, TaskId};
 use std::collections::BTreeMap;

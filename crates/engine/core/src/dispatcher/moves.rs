@@ -22,11 +22,7 @@
 //!
 //! Not here: how a collective is carried out ([`crate::collective::carry`]), and how bytes move (executors).
 
-use super::exchange::Exchange;
-use super::intermediates::Intermediates;
-use super::ready::Ready;
-use super::tasks::ArrayState;
-use super::{Dispatcher, DispatcherConfig, Workload};
+use super::{ArrayState, Dispatcher, DispatcherConfig, Exchange, Intermediates, Ready, Workload};
 use crate::catalog::Catalog;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
 use crate::collective::plan::{self, Item, Plan};

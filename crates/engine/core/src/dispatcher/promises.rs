@@ -6,11 +6,7 @@
 //!
 //! Not here: what becomes of the file once it has a maker (`intermediates`).
 
-use super::exchange::Exchange;
-use super::intermediates::Intermediates;
-use super::submissions::Waits;
-use super::tasks::End;
-use super::{Dispatcher, Workload};
+use super::{Dispatcher, End, Exchange, Intermediates, Waits, Workload};
 use crate::event::Action;
 use eyas_terms::{ArrayId, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp};
 use eyas_text::shown;

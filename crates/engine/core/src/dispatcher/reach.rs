@@ -24,11 +24,7 @@
 //! Not here: a file of another dispatcher of the group is not copied or made again by this one; its owner hears of the failure
 //! (`exchange`).
 
-use super::executors::{ExecutorState, Executors};
-use super::intermediates::Intermediate;
-use super::submissions::Waits;
-use super::tasks::End;
-use super::{Dispatcher, REVIVALS_MAX};
+use super::{Dispatcher, End, ExecutorState, Executors, Intermediate, REVIVALS_MAX, Waits};
 use crate::event::{Action, InputReport};
 use crate::placement::{Mode, Pick, Rule, Stage, TaskSize};
 use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, RunId, TaskId, Timestamp};

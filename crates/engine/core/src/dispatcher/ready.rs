@@ -3,9 +3,7 @@
 //! Invariant: while the backlog is not empty the queue is full, and no task of the backlog goes before one of the queue.
 //! Where several users share the cluster, `shares` says whose tasks are in the queue.
 
-use super::schedule::Schedule;
-use super::tasks::ArrayState;
-use super::{SEARCH_REST, Workload, ready_task, task_size};
+use super::{ArrayState, SEARCH_REST, Schedule, Workload, ready_task, task_size};
 use crate::catalog::Catalog;
 use crate::network::Sites;
 use crate::placement::{Pick, Queue, QueueKey, Route, TaskSize, Unplaced};

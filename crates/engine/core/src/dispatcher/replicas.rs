@@ -3,9 +3,7 @@
 //! One run reads one version of an object; the parent's header explains under *suspect* what happens when
 //! other bytes turn up.
 
-use super::attempts::Attempts;
-use super::schedule::Schedule;
-use super::{Dispatcher, Workload};
+use super::{Attempts, Dispatcher, Schedule, Workload};
 use crate::collective::CollectiveEvent;
 use crate::event::{Action, InputMoved, ReplicaAdded, TransferErrorKind};
 use eyas_terms::{Digest, ExecutorId, ObjectId, RunId, Timestamp};

@@ -19,11 +19,7 @@
 //! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not rerun. A done
 //! task that runs again because its files were lost is revived (`revivals`), which is no rerun.
 
-use super::intermediates::Intermediates;
-use super::run_times::RunTimes;
-use super::schedule::Schedule;
-use super::tasks::{ArrayState, End};
-use super::{Dispatcher, Workload};
+use super::{ArrayState, Dispatcher, End, Intermediates, RunTimes, Schedule, Workload};
 use crate::collective::cost::MulticastCase;
 use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, RerunCase, Way};
 use crate::event::{Action, Assignment, AttemptReport, Why};

@@ -3,11 +3,7 @@
 //! It may end when the copies exist or have taken too long. A file that was not copied is made again
 //! (`revivals`).
 
-use super::executors::Executors;
-use super::intermediates::{Intermediate, Intermediates};
-use super::moves::Moves;
-use super::tasks::End;
-use super::{Dispatcher, Workload};
+use super::{Dispatcher, End, Executors, Intermediate, Intermediates, Moves, Workload};
 use eyas_terms::{ExecutorId, ObjectId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 

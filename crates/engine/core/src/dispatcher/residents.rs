@@ -25,10 +25,7 @@
 //!
 //! Not here: how a location is looked for on a disk, and what hosts are called (the drivers, and `eyas-storage`).
 
-use super::executors::Executors;
-use super::schedule::Schedule;
-use super::submissions::Waits;
-use super::{Dispatcher, Workload};
+use super::{Dispatcher, Executors, Schedule, Waits, Workload};
 use crate::event::{Action, Nearby, Placed, TransferErrorKind};
 use eyas_terms::location::CatalogLocation;
 use eyas_terms::{Digest, ExecutorId, Failure, FailureKind, ObjectId, Outcome, RunId, TaskId, Timestamp};

@@ -14,9 +14,7 @@
 //! Invariants, checked by [`Schedule::check_resources`]: the counts equal their recomputation from the attempts,
 //! and no amount of the whole cluster is held more often than it is there.
 
-use super::executors::{ExecutorState, Executors};
-use super::schedule::Schedule;
-use super::{Dispatcher, Workload};
+use super::{Dispatcher, ExecutorState, Executors, Schedule, Workload};
 use crate::placement::{NeedsId, QueueKey, Room, TaskSize};
 use eyas_terms::array::TaskArray;
 use eyas_terms::needs::{Equipment, Left, Needs, PARTS, Size, in_parts};

@@ -6,12 +6,8 @@
 //! Why revivals come to an end: each task runs again at most [`REVIVALS_MAX`] times for lost files. After
 //! that it fails, and with it the tasks that wait for it.
 
-use super::attempts::{Attempts, History, SICK_NS, SICK_NS_MAX};
-use super::intermediates::{Intermediate, Intermediates};
-use super::schedule::Schedule;
-use super::submissions::Waits;
-use super::tasks::End;
-use super::{Dispatcher, Workload};
+use super::attempts::{SICK_NS, SICK_NS_MAX};
+use super::{Attempts, Dispatcher, End, History, Intermediate, Intermediates, Schedule, Waits, Workload};
 use crate::event::Action;
 use eyas_terms::{ExecutorId, Failure, FailureKind, ObjectId, Outcome, TaskId, Timestamp};
 use eyas_text::shown;

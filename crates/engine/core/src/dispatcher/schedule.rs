@@ -17,13 +17,7 @@
 //! | `attempts` | what an ended attempt teaches |
 //! | `replicas`, `reruns`, `exchange/balance`, `ask` | one function each: a transfer went on, room for a rerun, the load of this dispatcher, what provisioning asks |
 
-use super::DispatcherConfig;
-use super::attempts::Attempts;
-use super::executors::Executors;
-use super::ready::Ready;
-use super::resources::Resources;
-use super::run_times::RunTimes;
-use super::shares::Shares;
+use super::{Attempts, DispatcherConfig, Executors, Ready, Resources, RunTimes, Shares};
 use crate::placement::Queue;
 
 /// Ready tasks, executors, attempts and run times. See the module's header.

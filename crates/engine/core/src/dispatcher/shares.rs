@@ -15,8 +15,7 @@
 //!
 //! Source: our own; decayed use as batch systems have it. The use of before a restart is not known after it.
 
-use super::Workload;
-use super::schedule::Schedule;
+use super::{Schedule, Workload};
 use crate::means::{RUNS_SMOOTHED, smooth};
 use crate::placement::QueueKey;
 use eyas_terms::{OwnerId, Timestamp};

@@ -6,10 +6,7 @@
 //!
 //! Not here: additions to a run that goes on (`additions`), files that stay on the nodes (`intermediates`).
 
-use super::attempts::Attempts;
-use super::ready::Segment;
-use super::tasks::{ArrayState, End, Ends};
-use super::{Dispatcher, Workload, hash_of};
+use super::{ArrayState, Attempts, Dispatcher, End, Ends, Segment, Workload, hash_of};
 use crate::event::Action;
 use crate::placement::{NeedsId, QueueKey};
 use eyas_terms::array::{Pattern, TaskArray};

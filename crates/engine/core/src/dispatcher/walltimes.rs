@@ -21,12 +21,7 @@
 //!
 //! Not here: when a node is replaced ([`crate::provisioning`]), and who ends the executor's process.
 
-use super::attempts::Attempts;
-use super::executors::{ExecutorState, Executors};
-use super::intermediates::Intermediates;
-use super::moves::Moves;
-use super::schedule::Schedule;
-use super::{Dispatcher, Workload};
+use super::{Attempts, Dispatcher, ExecutorState, Executors, Intermediates, Moves, Schedule, Workload};
 use crate::event::{Action, Walltime};
 use crate::placement::{Lasts, TaskSize, TimeLeft};
 use eyas_terms::{AttemptNo, ExecutorId, TaskId, Timestamp};

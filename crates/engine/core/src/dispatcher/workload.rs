@@ -5,9 +5,7 @@
 //! it. So they are one structure, and a method of another structure that needs them says so with one
 //! parameter.
 
-use super::attempts::FAILURES_KEPT;
-use super::tasks::{ArrayState, TaskTable};
-use super::{DispatcherConfig, RunState, TaskState};
+use super::{ArrayState, DispatcherConfig, RunState, TaskState, TaskTable};
 use crate::catalog::Catalog;
 use crate::event::Known;
 use eyas_terms::array::{Pattern, TaskArray, TaskSpec};
@@ -15,6 +13,9 @@ use eyas_terms::location::{CatalogLocation, RunScope};
 use eyas_terms::needs::Needs;
 use eyas_terms::{ArrayId, ObjectId, Outcome, OwnerId, RunId, TaskId, Timestamp};
 use std::collections::BTreeMap;
+
+/// Failures that are kept per run for users to look at.
+pub(super) const FAILURES_KEPT: usize = 20;
 
 /// Runs, tasks and the catalog of their objects.
 pub struct Workload {

@@ -6,8 +6,7 @@
 //!
 //! Not here: what the dispatchers of a group have to agree on before ([`super::forget_parts`]).
 
-use super::ends::Effect;
-use super::{Outside, Record, Session};
+use super::{Effect, Outside, Record, Session};
 use eyas_core::event::Event;
 use eyas_terms::RunId;
 use eyas_wire::message::ReplyBody;

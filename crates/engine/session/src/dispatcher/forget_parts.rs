@@ -20,9 +20,7 @@
 //!
 //! Not here: which runs go and when ([`eyas_core::dispatcher::KeepRuns`]).
 
-use super::ends::Effect;
-use super::members::Group;
-use super::{Outside, Session};
+use super::{Effect, Group, Outside, Session};
 use eyas_core::event::Event;
 use eyas_core::group::PartEnd;
 use eyas_terms::{MemberId, RunId, Timestamp};

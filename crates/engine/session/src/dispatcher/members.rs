@@ -4,9 +4,8 @@
 //! machines is theirs ([`eyas_core::group`]). When one comes up, everything that the other needs to know is said
 //! again, so nothing is numbered or acknowledged.
 
-use super::executors::Connection;
 use super::executors::ServedAt;
-use super::{Outside, Session};
+use super::{Connection, Outside, Session};
 use crate::clock;
 use eyas_core::event::Event;
 use eyas_core::group::{MemberLoad, Membership, giver_of, home_of};

@@ -43,7 +43,7 @@ pub use outside::{Answer, Outside, Permission, Seq};
 pub use prints::with_live;
 pub use records::Record;
 
-use ends::{Commit, Effect, Recording};
+use ends::{Commit, Effect, Ended, Recording};
 use executors::{Connection, Executors};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
@@ -60,8 +60,8 @@ use recover::Reading;
 use status::Watch;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use submissions::Submissions;
-use users::Users;
+use submissions::{Adding, Submissions};
+use users::{User, Users};
 
 /// How often an executor says that it is there.
 pub const HEARTBEAT_NS: u64 = 1_000_000_000;

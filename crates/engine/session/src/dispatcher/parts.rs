@@ -14,9 +14,7 @@
 //!
 //! Not here: how a submission is split ([`eyas_core::group::split`]), what files cross (`core`'s `exchange`).
 
-use super::ends::Effect;
-use super::members::Group;
-use super::{Outside, Record, Session};
+use super::{Effect, Group, Outside, Record, Session};
 use eyas_core::event::Event;
 use eyas_core::group::RunLinks;
 use eyas_core::pattern::RunPatterns;

@@ -2,10 +2,7 @@
 //!
 //! The driver gives the journal's records in their order to [`Session::recover`], and calls [`Session::end_recovery`] then.
 
-use super::ends::Ended;
-use super::submissions::Adding;
-use super::users::User;
-use super::{Outside, Record, Session};
+use super::{Adding, Ended, Outside, Record, Session, User};
 use eyas_core::event::Event;
 use eyas_terms::{RunId, TaskId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,8 +2,7 @@
 //!
 //! A submission is accepted when its commit is durable, and not before. One whose client goes away before that is given up.
 
-use super::ends::Effect;
-use super::{Outside, Record, Session};
+use super::{Effect, Outside, Record, Session};
 use eyas_core::dispatcher::has_ended;
 use eyas_core::event::Event;
 use eyas_terms::array::TaskArray;

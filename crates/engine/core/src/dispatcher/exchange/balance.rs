@@ -1,10 +1,7 @@
 //! Balance: which executors go to another dispatcher, and when.
 
 use super::Exchange;
-use crate::dispatcher::Dispatcher;
-use crate::dispatcher::executors::ExecutorState;
-use crate::dispatcher::resources::Resources;
-use crate::dispatcher::schedule::Schedule;
+use crate::dispatcher::{Dispatcher, ExecutorState, Resources, Schedule};
 use crate::event::Action;
 use crate::group::MemberLoad;
 use crate::placement::TaskSize;

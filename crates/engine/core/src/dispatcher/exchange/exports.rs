@@ -1,12 +1,9 @@
 //! The owner's side: files that are made here and read elsewhere.
 
 use super::{Exchange, Key};
-use crate::dispatcher::assign::SOURCES_MAX;
-use crate::dispatcher::executors::Executors;
-use crate::dispatcher::forget::Forgotten;
-use crate::dispatcher::intermediates::{Intermediate, Intermediates};
-use crate::dispatcher::tasks::End;
-use crate::dispatcher::{Dispatcher, Workload};
+use crate::dispatcher::{
+    Dispatcher, End, Executors, Forgotten, Intermediate, Intermediates, SOURCES_MAX, Workload,
+};
 use crate::event::Action;
 use crate::group::{FileState, LinkMessage, SharedFile};
 use eyas_terms::{ExecutorId, MemberId, ObjectId, RunId, TaskId, Timestamp};

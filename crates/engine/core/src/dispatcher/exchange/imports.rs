@@ -2,11 +2,7 @@
 //! executors took along.
 
 use super::{Exchange, Import};
-use crate::dispatcher::assign::SOURCES_MAX;
-use crate::dispatcher::executors::Executors;
-use crate::dispatcher::intermediates::Intermediates;
-use crate::dispatcher::tasks::End;
-use crate::dispatcher::{Dispatcher, Workload};
+use crate::dispatcher::{Dispatcher, End, Executors, Intermediates, SOURCES_MAX, Workload};
 use crate::event::Action;
 use crate::group::{FileState, LinkMessage, SharedFile};
 use eyas_terms::{ExecutorId, Failure, FailureKind, MemberId, ObjectId, Outcome, RunId, TaskId, Timestamp};

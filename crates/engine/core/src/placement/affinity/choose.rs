@@ -5,7 +5,7 @@ use super::rank::{Heat, bucket_of};
 use super::reads::Direct;
 use super::seated::SeatedExecutor;
 use super::tasks::{Edge, NIL};
-use super::{Affinity, Choice, holds, spread, transfers};
+use super::{Affinity, Choice, holds, spread, wrapping_ms};
 use crate::catalog::Catalog;
 use crate::event::Source;
 use crate::executor_set::{Seat, SeatSet};
@@ -470,7 +470,7 @@ impl Affinity {
             return true;
         }
         let (_, entered_ms) = self.tasks.head(bundle);
-        let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
+        let waited_ms = wrapping_ms(now).wrapping_sub(entered_ms);
         let after_ns = self.steal_after_ns(catalog, seat, object);
         let rest_ns = after_ns - f64::from(waited_ms) * 1e6;
         if rest_ns >= 0.0 && self.is_whole_anywhere(catalog, bundle) {
@@ -818,7 +818,7 @@ impl Affinity {
         if !self.plan_for(catalog, now, seat, bundle) {
             return None;
         }
-        let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
+        let waited_ms = wrapping_ms(now).wrapping_sub(entered_ms);
         let n_tasks = self.tasks.bundle(bundle).n_tasks;
         let reason = if copies { Reason::Copied { waited_ms } } else { Reason::Brings { n_tasks } };
         Some(Choice { bundle, reason })

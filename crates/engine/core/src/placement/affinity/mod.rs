@@ -217,6 +217,11 @@ fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
     catalog.seat_holds(seat, object)
 }
 
+/// Milliseconds of a clock that wraps after 49 days: good enough for ages.
+fn wrapping_ms(at: Timestamp) -> u32 {
+    (at.0 / 1_000_000) as u32
+}
+
 /// A number that differs between executors and objects, to begin walks at different places.
 #[inline]
 fn spread(seat: Seat, object: ObjectId) -> usize {
@@ -371,7 +376,7 @@ impl Queue for Affinity {
     }
 
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask) {
-        self.enter_at(catalog, transfers::wrapping_ms(now), task);
+        self.enter_at(catalog, wrapping_ms(now), task);
     }
 
     fn spare_home(&mut self, inputs: &[ObjectId]) {

@@ -21,11 +21,6 @@ use eyas_terms::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// Milliseconds of a clock that wraps after 49 days: good enough for ages.
-pub(super) fn wrapping_ms(at: Timestamp) -> u32 {
-    (at.0 / 1_000_000) as u32
-}
-
 /// If home delivers at least this share of what the disk gives, the disk is taken to be the limit.
 const DISK_BOUND: f64 = 0.7;
 /// If a node gets less than this share of what it could take, home is full, and one more read slows all
