@@ -565,6 +565,28 @@ def test_a_large_result_stays_where_it_was_made_until_it_is_asked_for(start: Sta
     assert large.result().shape == (200_000,), "also behind the end of the cluster"
 
 
+FILES = """
+import os, resource, eyas
+import numpy as np
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+with eyas.Cluster(nodes=1, slots=1) as c:
+    for size in (10_000, 140_000):
+        calls = [c.submit(np.full, size, n) for n in range(200)]
+        held = [call.result(60) for call in calls]
+        assert [int(array[-1]) for array in held] == list(range(200))
+        held[3][0] = 7
+        given = [c.submit(lambda array: int(array[0]), np.full(size, n)) for n in range(200)]
+        assert [call.result(60) for call in given] == list(range(200))
+    left = [c.submit(np.full, size, n) for n in range(200)]
+    [call.exception(60) for call in left]
+assert [int(call.result()[-1]) for call in left] == list(range(200))
+"""
+
+
+def test_values_are_no_open_files(start: Start, tmp_path: Path) -> None:
+    start("-c", FILES, cwd=tmp_path, program=PYTHON).wait(300)
+
+
 def test_what_the_spool_cannot_take_is_the_error_of_its_call(cluster: eyas.Cluster, here: Path) -> None:
     (here / "spool").touch()
     with eyas.connect(cluster.join, spool=here / "spool") as client:

@@ -32,6 +32,8 @@ OBJECT_MAGIC = b"EYASOBJ1"
 ANSWER = b"\x1eeyas-answer "
 # A value that is larger than this is a file of its own, where it can be.
 SHARED_BYTES_MIN = 64 << 10
+# A file that is smaller than this is read, and not mapped.
+MAPPED_BYTES_MIN = 256 << 10
 # The file in the sandbox with what a function returned.
 RESULT = ".eyas-result"
 # Objects that calls share are kept unpickled as long as they are no larger together.
@@ -65,10 +67,34 @@ def write_object(value: Any, dumps: Any) -> list[bytes | memoryview]:
     return parts
 
 
-def map_file(path: str | os.PathLike[str], access: int) -> memoryview:
-    """The bytes of a file, mapped."""
+def map_file(path: str | os.PathLike[str], may_write: bool = False) -> memoryview:
+    """The bytes of a file; a small one is read, and a large one mapped. What is written to them does not go to the file.
+
+    Python's own `mmap` would keep the file open, and a process may have no more than a thousand files open.
+    """
     with open(path, "rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=access))
+        n_bytes = os.fstat(file.fileno()).st_size
+        if n_bytes < MAPPED_BYTES_MIN:
+            data = bytearray(n_bytes)
+            del data[file.readinto(data) :]
+            view = memoryview(data)
+        else:
+            import ctypes
+            import weakref
+
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.mmap.restype = ctypes.c_void_p
+            libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+            libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if may_write else 0)
+            address = libc.mmap(None, n_bytes, access, mmap.MAP_PRIVATE, file.fileno(), 0)
+            if address in (None, ctypes.c_void_p(-1).value):
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), os.fspath(path))
+            mapped = (ctypes.c_char * n_bytes).from_address(address)
+            weakref.finalize(mapped, libc.munmap, address, n_bytes).atexit = False
+            view = memoryview(mapped).cast("B")
+    return view if may_write else view.toreadonly()
 
 
 def read_object(mapped: memoryview) -> Any:
@@ -99,7 +125,7 @@ def _shared_object(digest: str, path: str) -> Any:
     if digest in _objects:
         _objects.move_to_end(digest)
         return _objects[digest][0]
-    mapped = map_file(path, mmap.ACCESS_READ)
+    mapped = map_file(path)
     value = read_object(mapped)
     if is_plain_array(value):
         if value.flags.writeable:

@@ -10,7 +10,6 @@ import base64
 import ctypes
 import hashlib
 import io
-import mmap
 import os
 import pickle
 import queue
@@ -181,8 +180,7 @@ class _Written:
 
     def __init__(self, kept: _Kept, n_bytes: int) -> None:
         numpy = sys.modules["numpy"]
-        with open(kept.path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = _worker.map_file(kept.path)
         self.kept = weakref.ref(kept)
         self._bytes = numpy.frombuffer(mapped, dtype="u1", offset=len(mapped) - n_bytes)
         self._compare = ctypes.CDLL(None).memcmp
@@ -334,7 +332,7 @@ class _Stored:
         """Have the file's bytes, as its folder goes."""
         with self._lock:
             if self._mapped is None and not self._value:
-                self._mapped = _worker.map_file(self.path, mmap.ACCESS_COPY)
+                self._mapped = _worker.map_file(self.path, may_write=True)
 
     def value(self) -> Any:
         """What the call returned; arrays in it may be changed. Errors: ClusterLost, the file is not there."""
