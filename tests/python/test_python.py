@@ -89,6 +89,10 @@ def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: P
         eyas.glob("*.nothing")
     with pytest.raises(eyas.EyasError, match=r"\{nonsense\}"):
         cluster.map("echo {nonsense}", numbers(here, 1))
+    with pytest.raises(eyas.EyasError, match="cannot be split into words: No closing quotation"):
+        cluster.map("echo 'x", numbers(here, 1))
+    with pytest.raises(eyas.EyasError, match="a task is 'true', and not a dictionary"):
+        cluster.run(["true"])  # type: ignore[list-item]
     with pytest.raises(eyas.EyasError, match="rubbish"):
         cluster.map("true {in}", numbers(here, 1), rubbish=3)
     with pytest.raises(eyas.EyasError, match="no-such-policy"):
@@ -720,11 +724,24 @@ def test_options_that_say_nothing_of_tasks_are_refused_and_parameters_are_values
 
 
 def test_what_a_call_cannot_have_is_said(cluster: eyas.Cluster) -> None:
-    for wrong, words in (({"walltime": -1}, "walltime is -1"), ({"retries": -1}, "retries is -1")):
-        with pytest.raises(ValueError, match=words):
+    for wrong in (
+        *({"walltime": walltime} for walltime in (-1, 0, float("nan"), float("inf"), 1e30, "1m")),
+        *({"retries": retries} for retries in (-1, 0.5, 10**12)),
+    ):
+        with pytest.raises(ValueError, match=r"(walltime|retries) is .*: give"):
             cluster.submit(int, **wrong)  # type: ignore[arg-type]
+    for wanted in (
+        *({"memory": memory} for memory in (-1, float("nan"), "lots", "1e400GiB")),
+        *({"cpus": cpus} for cpus in (float("nan"), 1e300, None, True)),
+        *({"licence": licence} for licence in (0, 10**30, "1")),
+        {3: 1},
+    ):
+        with pytest.raises(ValueError, match=r"(memory is|resources (has|names)) .*: (give|write it)"):
+            cluster.submit(int, resources=wanted)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="dictionary"):
         cluster.submit(int, resources=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a cluster does not go with calls"):
+        cluster.submit(lambda: cluster.join).result(60)
     missing = cluster.submit(len, eyas.File("/not/there")).exception()
     assert type(missing) is eyas.TaskFailed and "/not/there" in str(missing)
 

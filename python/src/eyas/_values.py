@@ -21,20 +21,16 @@ def parse_bytes(name: str, size: str | int) -> int:
     ------
     ValueError : `name` is no size.
     """
-    found = None
-    if isinstance(size, int):
-        found = size
-    else:
-        text = size.strip()
-        number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-        unit = text[len(number) :].strip().upper()
-        try:
-            found = int(float(number) * _UNITS[unit])
-        except (KeyError, ValueError, OverflowError):
-            pass
-    if found is None or not 0 < found < 1 << 60:
-        raise ValueError(f"{name} is {size!r}: write it as 2GiB, 512MiB or a number of bytes")
-    return found
+    text = str(size).strip()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text[len(number) :].strip().upper()
+    try:
+        n_bytes = size if isinstance(size, int) else int(float(number) * _UNITS[unit])
+        if 0 <= n_bytes < 2**63:
+            return n_bytes
+    except (KeyError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} is {size!r}: write it as 2GiB, 512MiB or a number of bytes")
 
 
 def chunks_of(elements: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:

@@ -94,6 +94,15 @@ def _refuse_others(options: Mapping[str, object]) -> None:
             )
 
 
+def _line_of(task: Mapping[str, object]) -> str:
+    """A line of a task list."""
+    import json
+
+    if not isinstance(task, Mapping):
+        raise EyasError(f"a task is {task!r}, and not a dictionary", 'write {"command": "sort in > out"}')
+    return json.dumps(dict(task), default=_plain) + "\n"
+
+
 def _plain(value: object) -> object:
     """What a task list may have beside plain JSON."""
     if isinstance(value, os.PathLike):
@@ -176,6 +185,11 @@ class Client:
             raise_ours(error)
         _clients.add(self)
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a cluster does not go with calls: connect to it there, by the path that is its `join`"
+        )
+
     def _held(self) -> list[object]:
         """What is below this client, and of this process alone."""
         calls = self._calls
@@ -247,7 +261,10 @@ class Client:
                 given: dict[str, Any] = {**options, "csv": path}
                 return self.map(command, out=out, shell=shell, name=name, **given)
         if isinstance(command, str):
-            words = [command] if shell else shlex.split(command)
+            try:
+                words = [command] if shell else shlex.split(command)
+            except ValueError as error:
+                raise EyasError(f"the command {command!r} cannot be split into words: {error}") from None
         else:
             words = list(command)
         one_or_more = [files] if isinstance(files, (str, os.PathLike, File)) else files
@@ -280,8 +297,6 @@ class Client:
         ------
         EyasError : a task is wrong; nothing was started.
         """
-        import json
-
         from . import tables
 
         if tables.is_table(tasks):
@@ -291,10 +306,7 @@ class Client:
         else:
             if isinstance(tasks, Mapping):
                 raise EyasError("a list of tasks is needed, and this is one task: write [task]")
-            lines, origin = (
-                "".join(json.dumps(dict(task), default=_plain) + "\n" for task in tasks),
-                "tasks of Python",
-            )
+            lines, name = "".join(map(_line_of, tasks)), "tasks of Python"
         try:
             number, n_tasks = self._connection().submit_list(name or origin, lines, origin)
         except _ffi.FfiError as error:

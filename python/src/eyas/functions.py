@@ -45,9 +45,10 @@ RECENT_MAX = 256
 RECENT_BYTES_MAX = 1 << 30
 # So many characters of a function's name are part of the names of its tasks.
 NAME_MAX = 50
-# No call needs more of anything, or takes longer, than that.
-AMOUNT_MAX = 1_000_000
-SECONDS_MAX = 100 * 365 * 86_400
+# What the cluster's numbers have room for.
+RETRIES_MAX = AMOUNT_MAX = 2**32 - 1
+CPUS_MAX = 4_000_000
+WALLTIME_S_MAX = 100 * 365 * 86_400
 # So many calls at most are given to the cluster at once.
 BATCH_MAX = 2000
 
@@ -428,7 +429,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._label = ""
         self._id: str | None = None
         self._run: int | None = None
-        # Whether it was cancelled on its way to the cluster.
+        # Whether somebody cancels it. Where it ends in that way, it is no failure.
         self._is_unwanted = False
 
     @property
@@ -490,8 +491,8 @@ _MISNAMED = {"cpu": "cpus", "cores": "cpus", "slots": "cpus", "gpu": "gpus", "me
 
 def _in_parts(name: str, value: object) -> int:
     """Thousandths of cpus or gpus."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        parts = round(value * 1000) if 0 < value < AMOUNT_MAX else 0
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= CPUS_MAX:
+        parts = round(value * 1000)
         if parts > 0 and abs(parts - value * 1000) < 1e-6:
             return parts
     raise ValueError(f"resources has {value!r} {name}: give a number above 0, to three digits such as 0.125")
@@ -502,19 +503,25 @@ def _limits(resources: Mapping[str, Any] | None, retries: int, walltime: float |
         raise TypeError(
             f"resources is {resources!r}: give a dictionary such as {{'cpus': 2, 'memory': '2GiB'}}"
         )
-    if not isinstance(retries, int) or not 0 <= retries < AMOUNT_MAX:
-        raise ValueError(f"retries is {retries!r}: give a whole number, 0 or more")
-    if walltime is not None and (not isinstance(walltime, (int, float)) or not 0 < walltime < SECONDS_MAX):
-        raise ValueError(f"walltime is {walltime!r}: give seconds, as a number above 0")
+    if not isinstance(retries, int) or not 0 <= retries <= RETRIES_MAX:
+        raise ValueError(f"retries is {retries!r}: give a whole number, from 0 to {RETRIES_MAX}")
+    if walltime is not None and (
+        not isinstance(walltime, (int, float)) or not 1e-9 <= walltime <= WALLTIME_S_MAX
+    ):
+        raise ValueError(f"walltime is {walltime!r}: give seconds, as a number above 0 and below a century")
     named = dict(resources or ())
     cpu_parts = _in_parts("cpus", named.pop("cpus", 1))
     gpus = named.pop("gpus", None)
     memory = named.pop("memory", None)
     for name, amount in named.items():
+        if not isinstance(name, str):
+            raise ValueError(f"resources names {name!r}: give a text")
         if name in _MISNAMED:
             raise ValueError(f"resources names {name!r}: write {_MISNAMED[name]!r}")
-        if not isinstance(amount, int) or not 0 < amount < AMOUNT_MAX:
-            raise ValueError(f"resources has {amount!r} of {name!r}: give a whole number above 0")
+        if not isinstance(amount, int) or not 1 <= amount <= AMOUNT_MAX:
+            raise ValueError(
+                f"resources has {amount!r} of {name!r}: give a whole number above 0, to {AMOUNT_MAX}"
+            )
     return {
         "cpus": -(-cpu_parts // 1000),
         "cpu_parts": cpu_parts if cpu_parts % 1000 else 0,
@@ -704,7 +711,7 @@ class Calls:
         with self._lock:
             run = future._run
             # One that is on its way there is cancelled when it has arrived.
-            future._is_unwanted = run is None
+            future._is_unwanted = True
         if run is not None and not self._cancel_task(run, task):
             return False
         with self._lock:
@@ -878,6 +885,9 @@ class Calls:
             return False
 
     def _settle(self, future: CallFuture, run: int, task: _ffi.EndedTask) -> None:
+        if future._is_unwanted and task["state"] == "cancelled":
+            future._give_up()
+            return
         try:
             value, error = self._outcome(future, run, task)
         except BaseException as broken:
