@@ -760,3 +760,17 @@ def test_a_program_that_was_changed_runs_as_it_is_now(start: Start, tmp_path: Pa
             [sys.executable, "-B", "use.py"], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert done.stdout == said + "\n"
+
+
+def test_calls_go_on_with_a_dispatcher_that_was_started_again(start: Start, tmp_path: Path) -> None:
+    dispatcher = start("dispatcher", "--dir", tmp_path / "d")
+    wait_until(lambda: (tmp_path / "d/join.json").exists(), "the dispatcher is up")
+    start("executor", "--join", tmp_path / "d/join.json", "--dir", tmp_path / "n", "--slots", "1")
+    with eyas.connect(tmp_path / "d/join.json") as c:
+        later: Future[int] = Future()
+        call, after = c.submit(os.getpid), c.submit(power, later)
+        assert call.result(60) != os.getpid()
+        dispatcher.kill()
+        start("dispatcher", "--dir", tmp_path / "d").wait_for_text("listens")
+        later.set_result(3)
+        assert after.result(60) == 9

@@ -815,10 +815,26 @@ class Calls:
         calls = [future._call for future in batch if future._call is not None]
         self._n_batches += 1
         token = f"{self._name}-{self._n_batches}"
+        try:
+            run = self._give_calls(calls, token)
+        except ClusterLost:
+            # A dispatcher that was started again answers to a new connection, and knows the batch by its token.
+            run = self._give_calls(calls, token)
+        with self._lock:
+            for future in batch:
+                future._run = run
+                future._call = None
+            unwanted = [future._id for future in batch if future._is_unwanted]
+        for task in unwanted:
+            assert task is not None
+            self._cancel_task(run, task)
+
+    def _give_calls(self, calls: list[dict[str, object]], token: str) -> int:
+        """Give calls to the cluster, once for each token. Gives their run."""
         run = self._run
         try:
             added = self._connection.submit_calls("functions", calls, run, token) if run is not None else None
-            if added is None:
+            if run is None or added is None:
                 run = self._connection.submit_calls("functions", calls, None, token)
                 assert run is not None
                 with self._lock:
@@ -826,14 +842,7 @@ class Calls:
                 self._ends.follow(run)
         except _ffi.FfiError as error:
             raise_ours(error)
-        with self._lock:
-            for future in batch:
-                future._run = run
-                future._call = None
-            unwanted = [future._id for future in batch if future._is_unwanted]
-        for task in unwanted:
-            assert run is not None and task is not None
-            self._cancel_task(run, task)
+        return run
 
     def _fail(self, batch: list[CallFuture], error: BaseException) -> None:
         for future in batch:
