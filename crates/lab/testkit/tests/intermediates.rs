@@ -66,6 +66,25 @@ fn nothing_is_dropped_while_more_tasks_may_come() {
     c.expect(&["drop run:here.1/x on 1", "end run 1"]);
 }
 
+/// Found by worlds of busy stores with several dispatchers (`--workflows --with busy,dispatchers --from 178`).
+#[test]
+fn what_a_task_made_that_failed_for_a_changed_input_is_dropped_once_no_more_tasks_come() {
+    let mut c = Cluster::new();
+    c.node(1, 2);
+    let run = c.open(&[reads("x").array(), reads("x").writes("run:y").array()]);
+    c.feed(Event::RunStarted { run });
+    c.has(1, "x", "v1", Some("v1")).done(1, (0, 1));
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 1", "end 0 done"]);
+    c.silent(1);
+    c.run(&[reads("x")]);
+    c.node(2, 1).expect(&["assign 2.1 to 2"]);
+    c.has(2, "x", "v2", Some("v2")).expect(&["drop x on 1"]);
+    c.join(1, 2, &[(1, 1)]);
+    c.done(1, (1, 1)).expect(&["end 1 failed InputChanged"]);
+    c.feed(Event::RunCommitted { run });
+    c.expect(&["drop run:here.1/y on 1", "end run 1"]);
+}
+
 #[test]
 fn two_runs_may_use_one_name() {
     let mut c = Cluster::new();

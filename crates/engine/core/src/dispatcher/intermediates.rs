@@ -263,7 +263,7 @@ impl Dispatcher {
             }
             let (base, array) = (a.base, a.array.clone());
             for i in 0..array.n_tasks {
-                if self.work.tasks.arrays[id.0 as usize].ends.get(i) == End::Done {
+                if self.work.tasks.arrays[id.0 as usize].ends.get(i) != End::Not {
                     unread
                         .extend(self.intermediates.files_made(&mut self.work, TaskId(base.0 + u64::from(i))));
                 }
