@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import eyas
 import numpy as np
 import pytest
-from eyas import _worker, functions
+from eyas import _ffi, _worker, functions
 from eyas.futures import Executor
 from harness import Start, wait_until
 
@@ -774,3 +774,41 @@ def test_calls_go_on_with_a_dispatcher_that_was_started_again(start: Start, tmp_
         start("dispatcher", "--dir", tmp_path / "d").wait_for_text("listens")
         later.set_result(3)
         assert after.result(60) == 9
+
+
+def test_a_client_that_looks_for_its_dispatcher_can_be_closed(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = start("dispatcher", "--dir", tmp_path / "d")
+    wait_until(lambda: (tmp_path / "d/join.json").exists(), "the dispatcher is up")
+    client = eyas.connect(tmp_path / "d/join.json")
+    client.submit(power, 2)
+    looks, stopped, ends = threading.Event(), threading.Event(), _ffi.Ends
+
+    class Found:
+        """A connection that is found when the one before it has been stopped."""
+
+        def __init__(self, join: Path) -> None:
+            looks.set()
+            self._found = ends(join)
+            self.next, self.follow = self._found.next, self._found.follow
+            stopped.wait(60)
+
+        def stop(self) -> None:
+            self._found.stop()
+
+    class First:
+        def stop(self) -> None:
+            first.stop()
+            stopped.set()
+
+    calls = client._functions()
+    first, calls._ends = calls._ends, First()  # type: ignore[assignment]
+    monkeypatch.setattr(_ffi, "Ends", Found)
+    dispatcher.kill()
+    assert looks.wait(60)
+    closes = threading.Thread(target=client.close, daemon=True)
+    closes.start()
+    start("dispatcher", "--dir", tmp_path / "d").wait_for_text("listens")
+    closes.join(60)
+    assert not closes.is_alive()

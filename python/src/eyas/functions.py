@@ -879,8 +879,11 @@ class Calls:
         try:
             if self._gone is not None:
                 return False
-            self._ends = _ffi.Ends(self._join)
+            ends = _ffi.Ends(self._join)
             with self._lock:
+                if self._gone is not None:
+                    return False  # it was closed meanwhile, and has stopped the one before this
+                self._ends = ends
                 if self._run is not None:
                     self._ends.follow(self._run)
             return True
