@@ -874,14 +874,17 @@ class Calls:
                 del future
             del found, ended
 
+    def _is_gone(self) -> bool:
+        return self._gone is not None
+
     def _reconnect(self, error: _ffi.FfiError) -> bool:
         """The dispatcher may have been restarted: what it still has to say of the run is asked for again."""
         try:
-            if self._gone is not None:
+            if self._is_gone():
                 return False
             ends = _ffi.Ends(self._join)
             with self._lock:
-                if self._gone is not None:
+                if self._is_gone():
                     return False  # it was closed meanwhile, and has stopped the one before this
                 self._ends = ends
                 if self._run is not None:
