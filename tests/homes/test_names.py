@@ -133,8 +133,8 @@ def test_what_is_known_of_a_file_is_shown_and_its_mode_changed(run: Run, files: 
 
 
 def test_one_name_that_is_not_there_keeps_no_other(run: Run, files: Path) -> None:
-    for verb in (["stat"], ["chmod", "600"]):
-        failed = run(*verb, "none.txt", "a.txt", cwd=files, status=4)
+    for words in (["stat"], ["chmod", "600"]):
+        failed = run(*words, "none.txt", "a.txt", cwd=files, status=4)
         assert "none.txt" in failed.stderr and "1 of 2 names" in failed.stderr
     assert "a.txt" in run("stat", "a.txt", "none.txt", cwd=files, status=4).stdout
     assert (files / "a.txt").stat().st_mode & 0o777 == 0o600

@@ -306,7 +306,7 @@ class Client:
         else:
             if isinstance(tasks, Mapping):
                 raise EyasError("a list of tasks is needed, and this is one task: write [task]")
-            lines, name = "".join(map(_line_of, tasks)), "tasks of Python"
+            lines, origin = "".join(map(_line_of, tasks)), "tasks of Python"
         try:
             number, n_tasks = self._connection().submit_list(name or origin, lines, origin)
         except _ffi.FfiError as error:

@@ -6,8 +6,10 @@ calls that have ended. A call is a task whose program is `eyas._worker`, which e
 
 from __future__ import annotations
 
+import atexit
 import base64
 import ctypes
+import functools
 import hashlib
 import io
 import os
@@ -161,11 +163,6 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         return "object", (name, self._large.setdefault(id(value), (len(self._large), value))[0])
 
 
-def _is_frozen(value: Any) -> bool:
-    """Whether it is an array that is not to change: it may not be written to, and is no view of one that may."""
-    return _worker.is_plain_array(value) and not value.flags.writeable and value.base is None
-
-
 def _layout(value: Any) -> tuple[Any, ...] | None:
     """Where an array of plain numbers is in memory, and how: two of one layout and of the same bytes are pickled alike."""
     if not _worker.is_plain_array(value):
@@ -194,8 +191,8 @@ class _Written:
 
 
 class _Kept:
-    """A file of the spool. It goes with the last who needs it: a call that has not ended, a context, a frozen array, or the spool,
-    which has the last ones.
+    """A file of the spool. It goes with the last who needs it: a call that has not ended, a context, or the spool, which has the
+    last ones.
     """
 
     __slots__ = ("__weakref__", "digest", "n_bytes", "path")
@@ -220,24 +217,11 @@ class Spool:
         # Those that were used last, whoever needs them.
         self._recent: OrderedDict[str, _Kept] = OrderedDict()
         self._recent_bytes = 0
-        # Files of frozen arrays that are still there, by the arrays' identities.
-        self._frozen: dict[int, tuple[weakref.ref[Any], _Kept]] = {}
-        # Files of arrays that may change, by their layouts. To compare an array with its file takes a tenth of the time of a digest.
+        # Files of arrays, by their layouts. To compare an array with its file takes a tenth of the time of a digest.
         self._written: OrderedDict[tuple[Any, ...], _Written] = OrderedDict()
 
     def keep(self, value: Any) -> _Kept:
-        """The file with a value, written where it is not there. A frozen array is looked at once only."""
-        if not _is_frozen(value):
-            return self._keep_changeable(value)
-        number = id(value)
-        known = self._frozen.get(number)
-        if known is None or known[0]() is not value:
-            kept = self.write(_worker.write_object(value, cloudpickle.dumps))
-            known = weakref.ref(value, lambda _: self._frozen.pop(number, None)), kept
-            self._frozen[number] = known
-        return known[1]
-
-    def _keep_changeable(self, value: Any) -> _Kept:
+        """The file with a value, written where it is not there."""
         layout = _layout(value)
         with self._lock:
             known = self._written.get(layout) if layout is not None else None
@@ -305,7 +289,6 @@ class Spool:
         with self._lock:
             self.is_cleared = True
             made = list(self._made.values())
-            self._frozen.clear()
             self._written.clear()
             self._recent.clear()
         for kept in made:
@@ -542,6 +525,12 @@ def _python_path() -> str | None:
     return None if place in installed else str(place)
 
 
+def _close(calls: weakref.ref[Calls]) -> None:
+    left = calls()
+    if left is not None:
+        left.close()
+
+
 class Calls:
     """The calls of a client."""
 
@@ -587,6 +576,9 @@ class Calls:
         ]
         for thread in self._threads:
             thread.start()
+        # A program that ends without `close` leaves no calls whose results nobody can have.
+        self._at_exit = functools.partial(_close, weakref.ref(self))
+        atexit.register(self._at_exit)
 
     # ------------------------------------------------------------ from the client
 
@@ -729,6 +721,7 @@ class Calls:
         """Cancel what has not ended, and end the threads."""
         if self._pid != os.getpid():
             return
+        atexit.unregister(self._at_exit)
         with self._lock:
             self._gone = self._gone or RuntimeError("it was closed")
             left = [*self._waiting, *self._open.values()]
