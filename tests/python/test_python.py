@@ -205,7 +205,7 @@ def test_a_program_that_ends_without_a_close_leaves_no_calls(cluster: eyas.Clust
         [PYTHON, "-c", program, cluster.join], capture_output=True, text=True, check=True, timeout=60
     )
     run = str(cluster.runs("functions")[-1].number)
-    command = [PYTHON.parent / "eyas", "tasks", "--json", "--join", cluster.join, "--run", run]
+    command = [str(PYTHON.parent / "eyas"), "tasks", "--json", "--join", str(cluster.join), "--run", run]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() in shown.stdout and '"running"' not in shown.stdout
     assert cluster.runs("stays")[0].wait(60)
