@@ -422,6 +422,8 @@ def test_a_context_is_made_once_in_each_worker_and_anew_when_its_file_changed(
     assert isinstance(cluster.submit(use, bad, 1).exception(60), ValueError)
     with pytest.raises(TypeError, match="made by workers"):
         pickle.dumps(model)
+    with pytest.raises(TypeError, match="3 makes no context"):
+        cluster.context(3)  # type: ignore[arg-type]
 
 
 def test_workers_end_at_their_bounds_and_lose_no_call(start: Start) -> None:

@@ -343,6 +343,8 @@ class Context:
     def __init__(
         self, spool: Spool, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        if not callable(maker):
+            raise TypeError(f"{maker!r} makes no context: give a function, and its arguments behind it")
         packed = io.BytesIO()
         packer = _Packer(packed, spool, f"contexts/{uuid.uuid4().hex[:8]}")
         packer.dump((maker, args, kwargs))
