@@ -87,6 +87,8 @@ def ours() -> Iterator[Submit]:
 
 @contextmanager
 def ray() -> Iterator[Submit]:
+    # Without this, Ray leaves a token in the user's home.
+    os.environ["RAY_AUTH_MODE"] = "disabled"
     import ray
 
     ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

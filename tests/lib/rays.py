@@ -52,7 +52,9 @@ class Ray:
         self.host = _own_address()
         self.address = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTEST_"))}
-        self.env = {**kept, "RAY_USAGE_STATS_ENABLED": "0", MARK: self.mark, "TMPDIR": str(folder / "tmp")}
+        # A token that its user has for another cluster is none of this one.
+        off = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+        self.env = {**kept, **off, MARK: self.mark, "TMPDIR": str(folder / "tmp")}
         # As in a shell that has activated the environment: a job of Ray finds `eyas` there, and a user `ray`.
         self.env["PATH"] = f"{_ray().parent}:{self.env['PATH']}"
         self.env["XDG_STATE_HOME"] = str(folder / "tmp" / "state")
