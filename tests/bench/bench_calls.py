@@ -238,6 +238,11 @@ def main() -> int:
     columns = ("calls/s", "one call, ms", "100 calls on 45 MB, s")
     found: dict[str, dict[str, list[float]]] = {who: {name: [] for name in columns} for who in args.only}
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
+    # First, as memory that was used before would hide what this needs.
+    rows: dict[str, float] = {}
+    rows[f"{args.million} calls by map_calls, calls/s"], rows["memory of the client, MB more"] = many(
+        args.million
+    )
     for _ in range(args.rounds):
         for who in args.only:
             with WHO[who]() as submit:
@@ -250,14 +255,11 @@ def main() -> int:
     print(f"{'':14}" + "".join(f"{name:>24}" for name in columns))
     for who, of in median.items():
         print(f"{who:14}" + "".join(f"{of[name]:>24.4g}" for name in columns))
-    rows: dict[str, float] = {"pool with the array by its initializer, s": frame_by_initializer_s()}
+    rows["pool with the array by its initializer, s"] = frame_by_initializer_s()
     rows["100 MB to 100 calls on 4 nodes, s"], rows["copies of it brought to nodes"] = array_to_nodes()
     n = args.calls // 5
     rows[f"{n} calls of 10 ms with a context, by pure computing"], rows["the same of a pool"] = context_ratio(
         n
-    )
-    rows[f"{args.million} calls by map_calls, calls/s"], rows["memory of the client, MB more"] = many(
-        args.million
     )
     rows["import eyas, ms"] = import_ms()
     for name, value in rows.items():
