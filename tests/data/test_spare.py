@@ -110,6 +110,8 @@ def test_a_kill_while_copies_are_dropped_loses_nothing(data: Run, start: Start, 
         data("repair")
         data("audit")
     tend = start("data", "--db", catalog(tmp_path), "tend", "--every", "200ms", "--spare", "1GiB")
+    # Before it has begun, a signal ends it like any process.
+    tend.wait_for_text("looking after")
     wait_until(lambda: set(n_copies(tmp_path).values()) == {2}, "they fall back", alive=tend)
     tend.stop(status=0)
     data("audit")
