@@ -91,6 +91,8 @@ def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: P
         cluster.map("echo {nonsense}", numbers(here, 1))
     with pytest.raises(eyas.EyasError, match="cannot be split into words: No closing quotation"):
         cluster.map("echo 'x", numbers(here, 1))
+    with pytest.raises(eyas.EyasError, match=r"map runs programs, and .* is a function"):
+        cluster.map(len, numbers(here, 1))  # type: ignore[arg-type]
     with pytest.raises(eyas.EyasError, match="a task is 'true', and not a dictionary"):
         cluster.run(["true"])  # type: ignore[list-item]
     with pytest.raises(eyas.EyasError, match="rubbish"):

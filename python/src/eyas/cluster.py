@@ -260,6 +260,10 @@ class Client:
             with tables.as_csv(files) as path:
                 given: dict[str, Any] = {**options, "csv": path}
                 return self.map(command, out=out, shell=shell, name=name, **given)
+        if callable(command):
+            raise EyasError(
+                f"map runs programs, and {command!r} is a function", "use map_calls(function, values)"
+            )
         if isinstance(command, str):
             try:
                 words = [command] if shell else shlex.split(command)
