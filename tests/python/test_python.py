@@ -99,6 +99,8 @@ def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: P
         cluster.map("true {in}", numbers(here, 1), rubbish=3)
     with pytest.raises(eyas.EyasError, match="no-such-policy"):
         eyas.Cluster(placement="no-such-policy")
+    with pytest.raises(eyas.EyasError, match="takes no provider"):
+        eyas.Cluster(provider="slurm")
     with pytest.raises(eyas.ClusterLost):
         eyas.connect(here / "join.json")
 

@@ -452,17 +452,23 @@ class Cluster(Client):
 
         Parameters
         ----------
-        nodes : how many nodes: processes of this machine, or with `provide="slurm"` and its like, of others.
+        nodes : how many nodes, which are processes of this machine. Nodes of a batch system come with `eyas up --provider slurm` and
+            `eyas.connect`.
         slots : how many tasks a node runs at once; default: its processors.
         cache : the size of each node's cache, such as `"2GiB"`.
         worker_memory : as of `Client`.
-        options : any option of `eyas run` about clusters, such as `placement="max-cache-hit"`, `dir="folder"`, `provide="slurm"`.
+        options : any option of `eyas run` about a cluster of this machine, such as `placement="max-cache-hit"`, `dir="folder"`.
 
         Raises
         ------
         EyasError : an option is wrong.
         ClusterLost : the cluster could not be started.
         """
+        if "provider" in options:
+            raise EyasError(
+                "a cluster of this process has nodes of this machine only, so it takes no provider",
+                "start it with `eyas up --provider KIND`, and give its join file to eyas.connect",
+            )
         _prepare()
         try:
             self._own = _ffi.Cluster.start(
