@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Put the stacks of single exposures together and measure what is in the middle.
 
-    stack.py --cuts cuts --sky sky --out result
+    stack.py --cuts cuts --sky sky --out result [--clip SIGMA] [--band r] [--epoch 3]
 
 Reads the output of every cutout task, adds the weighted sums, and measures the source with a
 matched filter: the height of a star profile at the centre, against the scatter of the same filter
@@ -9,10 +9,15 @@ at positions away from the centre, where there is only noise. The same is done f
 subsets of 1, 2, 4, ... tasks, and for single cutouts. If nothing but noise averages out, the
 signal-to-noise ratio grows as sqrt(N).
 
+--clip leaves out pixels that are more than SIGMA of their noise off the mean of the others: the track of
+a satellite, a star beside one of the targets. --band and --epoch take only the cutouts of that band or
+epoch, by what the exposures' headers say (FILTER, EPOCH).
+
 Written below --out:
 
     stack.fits     weighted mean of all cutouts, with N, SNR and where it comes from in its header
-    stack.png      an exposure, one cutout, the stack, and signal-to-noise against N
+    stack.png      an exposure, one cutout, the stack, and signal-to-noise against N; not for a survey
+                   of survey.py, as it shows the field of M13
     summary.json   the numbers in the picture
 """
 
@@ -22,7 +27,7 @@ import argparse
 import json
 import math
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +39,7 @@ Floats = NDArray[np.float64]
 FILTER_REACH_SIGMAS = 3.0
 CENTRE_FREE_SIGMAS = 6.0  # filter positions nearer to the centre than this see the source
 SUBSETS_MAX = 256
+CLIP_ROUNDS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,20 @@ def pixels_of(image: Image) -> Floats:
     return values.reshape(image.n_planes, image.height, image.width)
 
 
-def read_cutouts(folder: Path) -> Cutouts:
-    """All cut files of a folder, by name."""
+def read_cutouts(folder: Path, band: str | None = None, epoch: int | None = None) -> Cutouts:
+    """All cut files of a folder, by name; of one band or epoch, where that is asked for."""
     paths = sorted(folder.glob("*.fits"))
     if not paths:
         raise StackingError(f"there are no cutouts in {folder}")
     images = [read_hdu(str(path)) for path in paths]
+    for keyword, wanted in (("FILTER", band), ("EPOCH", epoch)):
+        if wanted is not None:
+            there = sorted({str(image.header.get(keyword, "without")) for image in images})
+            images = [image for image in images if image.header.get(keyword) == wanted]
+            if not images:
+                raise StackingError(
+                    f"no cutout in {folder} has {keyword} {wanted}; there are: {', '.join(there)}"
+                )
     shape = (2, images[0].height, images[0].width)
     for image in images:
         if (image.n_planes, image.height, image.width) != shape:
@@ -81,8 +95,32 @@ def read_cutouts(folder: Path) -> Cutouts:
         counts=np.array([int(number(image.header, "NSTACK", image.name)) for image in images]),
         singles=planes[:, 1],
         single_noise=np.array([number(image.header, "NOISE2", image.name) for image in images]),
-        names=[path.name for path in paths],
+        names=[image.name for image in images],
     )
+
+
+def clip(cuts: Cutouts, sigmas: float) -> tuple[Cutouts, float]:
+    """The cutouts without pixels that are more than `sigmas` of their noise off; returns also the share of these.
+
+    A pixel begins beside the median of its place in all cutouts, and is then compared with the weighted mean of those that are
+    left, until nothing changes. What is left out is replaced by that mean, which any sum of these cutouts then has.
+    The noise of a pixel of a weighted sum is the root of its weight, or of its mean 1 / sqrt(weight).
+    """
+    weights = cuts.weights[:, None, None]
+    means, limits = cuts.sums / weights, sigmas / np.sqrt(weights)
+    centre = np.median(means, 0)
+    kept = np.ones(means.shape, np.bool_)
+    for _ in range(CLIP_ROUNDS_MAX):
+        left = np.abs(means - centre) <= limits
+        total = (weights * left).sum(0)
+        if np.any(total == 0):
+            raise StackingError(f"--clip {sigmas} leaves no cutout at {np.count_nonzero(total == 0)} pixels")
+        centre = (cuts.sums * left).sum(0) / total
+        if np.array_equal(left, kept):
+            break
+        kept = left
+    share = 1.0 - float(np.count_nonzero(kept)) / kept.size
+    return replace(cuts, sums=np.where(kept, cuts.sums, weights * centre)), share
 
 
 # -------------------------------------------------------------------------------------- measurement
@@ -171,23 +209,52 @@ def main() -> int:
     parser.add_argument("--cuts", type=Path, required=True, help="folder with the tasks' outputs")
     parser.add_argument("--sky", type=Path, required=True, help="folder that make_sky.py wrote")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument(
+        "--clip", type=float, metavar="SIGMA", help="leave out pixels that are more than this off the others"
+    )
+    parser.add_argument("--band", help="only cutouts of this band (FILTER)")
+    parser.add_argument("--epoch", type=int, help="only cutouts of this epoch (EPOCH)")
     args = parser.parse_args()
+    if args.clip is not None and not args.clip > 0:
+        parser.error("--clip is a number of sigmas above 0")
     try:
-        run(args.cuts, args.sky, args.out)
+        run(args.cuts, args.sky, args.out, args.clip, args.band, args.epoch)
     except StackingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
-    """Do all of it; returns what summary.json holds."""
+def truth_of(sky: Path) -> tuple[dict[str, object], bool]:
+    """What went into a sky, and whether it is one of make_sky.py, with M13 in its middle, or else a survey of survey.py."""
+    path = sky / "survey.json"
+    is_m13 = not path.exists()
+    if is_m13:
+        path = sky / "sky.json"
     try:
-        truth = json.loads((sky / "sky.json").read_text(encoding="utf-8"))
+        truth: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StackingError(f"{sky / 'sky.json'} cannot be read: {error}") from None
-    psf_sigma, seed = float(truth["psf_sigma_pixels"]), int(truth["seed"])
-    cuts = read_cutouts(cuts_folder)
+        raise StackingError(f"{path} cannot be read: {error}") from None
+    return truth, is_m13
+
+
+def run(
+    cuts_folder: Path,
+    sky: Path,
+    out: Path,
+    clip_sigmas: float | None = None,
+    band: str | None = None,
+    epoch: int | None = None,
+) -> dict[str, object]:
+    """Do all of it; returns what summary.json holds."""
+    truth, is_m13 = truth_of(sky)
+    psf_sigma, seed = float(str(truth["psf_sigma_pixels"])), int(str(truth["seed"]))
+    cuts = read_cutouts(cuts_folder, band, epoch)
+    peaks = truth.get("peaks")
+    mean_peak = float(str(peaks[band] if isinstance(peaks, dict) and band in peaks else truth["mean_peak"]))
+    clipped = 0.0
+    if clip_sigmas is not None:
+        cuts, clipped = clip(cuts, clip_sigmas)
     n_cutouts, weight = int(cuts.counts.sum()), float(cuts.weights.sum())
     stacked = cuts.sums.sum(0) / weight
     heights, variances, _ = measure(stacked[None], psf_sigma)
@@ -195,7 +262,7 @@ def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
     points = growth(cuts, psf_sigma, seed)
     snr, snr_error = points[-1].snr, points[-1].snr_error  # of all cutouts
     exponent, exponent_error = fitted_exponent(points)
-    snr_one = expected_snr_one(float(truth["mean_peak"]), weight, n_cutouts, psf_sigma)
+    snr_one = expected_snr_one(mean_peak, weight, n_cutouts, psf_sigma)
     summary: dict[str, object] = {
         "n_cutouts": n_cutouts,
         "n_tasks": len(cuts.names),
@@ -207,7 +274,10 @@ def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
         "exponent_error": round(exponent_error, 4),
         "source_height": round(height, 3),
         "source_height_error": round(noise, 3),
-        "source_height_injected": round(float(truth["mean_peak"]), 3),
+        "source_height_injected": round(mean_peak, 3),
+        **({} if clip_sigmas is None else {"clip": clip_sigmas, "clipped": round(clipped, 6)}),
+        **({} if band is None else {"band": band}),
+        **({} if epoch is None else {"epoch": epoch}),
         "seed": seed,
         "growth": [asdict(p) for p in points],
     }
@@ -218,20 +288,21 @@ def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
         [
             ("N", n_cutouts, "cutouts in the mean"),
             ("SNR", round(snr, 3), "matched filter, at the centre"),
-            ("NEXP", int(truth["n_exposures"]), "exposures"),
+            ("NEXP", int(str(truth["n_exposures"])), "exposures"),
             ("NTASK", len(cuts.names), "cutout tasks"),
             ("WSUM", weight, "sum of weights, 1 / noise^2"),
             ("SEED", seed, "of the generator"),
             ("ORIGIN", "eyas apps/stacking/stack.py", ""),
-            ("SKYIMAGE", "astropy m13.fits + simulated sources", ""),
+            ("SKYIMAGE", "astropy m13.fits + simulated sources" if is_m13 else "simulated", ""),
         ],
     )
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    from picture import draw  # needs Pillow; the numbers above do not
+    if is_m13:
+        from picture import draw  # needs Pillow; the numbers above do not
 
-    # The single cutout shown is the one of median noise: neither a lucky nor an unlucky one.
-    shown = int(np.argsort(cuts.single_noise)[len(cuts.names) // 2])
-    draw(out / "stack.png", sky, cuts.singles[shown], stacked, points, summary)
+        # The single cutout shown is the one of median noise: neither a lucky nor an unlucky one.
+        shown = int(np.argsort(cuts.single_noise)[len(cuts.names) // 2])
+        draw(out / "stack.png", sky, cuts.singles[shown], stacked, points, summary)
     print(
         f"  N = {n_cutouts:,}: signal-to-noise {snr:.1f} +- {snr_error:.1f}, "
         f"expected {snr_one * math.sqrt(n_cutouts):.1f}; it grows as N^{exponent:.2f} +- {exponent_error:.2f}"
