@@ -76,6 +76,7 @@ ALONE = {
     "home-fit": (NO_CACHES, "plain"),
 }
 GOAL = ("ours-gz", "shared-gz")
+MEASURED = 2  # a larger number when more is measured of a run, so that all are run again
 PROFILE_OBJECTS, PROFILE_ROUNDS = 40, 3
 
 
@@ -254,14 +255,20 @@ def counts_of(events: Path) -> Json:
 
     A task is a miss when its image, packed or plain, was read from home for it, `remote` when it was copied from another node, and
     local otherwise, also where another task of its node was fetching it already (as in docs/results/data-diffusion.md).
-    Bytes: `home`, `peer` crossed links; `local` is what programs read of images on their node's disk.
+    Bytes: `home`, `peer` crossed links; `local` is what programs read of images on their node's disk. `start_s` is from the
+    submission until the first task is given out: nodes are still joining.
     """
     small: dict[int, set[int]] = {}
     reports: dict[int, Json] = {}
+    opened = given_out = None
     with open(events, encoding="utf-8") as file:
         for line in file:
-            if '"assign":' in line:
-                assigned = json.loads(line)["out"]["assign"]["assignment"]
+            if opened is None and '"run_opened":' in line:
+                opened = json.loads(line)["t"]
+            elif '"assign":' in line:
+                read = json.loads(line)
+                given_out = given_out or read["t"]
+                assigned = read["out"]["assign"]["assignment"]
                 small[assigned["task"]] = {entry["object"] for entry in assigned["inputs"][:2]}
             elif '"attempt_ended":' in line:
                 report = json.loads(line)["in"]["attempt_ended"]["report"]
@@ -302,6 +309,9 @@ def counts_of(events: Path) -> Json:
         counts["program_cpu_s"] += report["cpu_ns"] / 1e9
         counts["program_s"] += (report["times"]["exited"] - report["times"]["started"]) / 1e9
     digests = [[task, [made["digest"] for made in reports[task]["outputs"]]] for task in sorted(reports)]
+    if opened is None or given_out is None:
+        raise EvaluationError(f"{events} has no submission, or no task was given out")
+    counts["start_s"] = (given_out - opened) / 1e9
     counts["outputs_digest"] = hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
     return {key: round(value, 3) if isinstance(value, float) else value for key, value in counts.items()} | {
         "n_done": len(reports)
@@ -459,7 +469,7 @@ def machine() -> Json:
 def key_of(experiment: Experiment, program: Json, survey: Survey) -> str:
     """What a measurement depends on: another program, survey or task makes another key."""
     task = hashlib.sha256((HERE / "cutout.py").read_bytes()).hexdigest()
-    parts = [asdict(experiment), program["digest"], survey.truth, task]
+    parts = [MEASURED, asdict(experiment), program["digest"], survey.truth, task]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -575,7 +585,7 @@ def main() -> int:
     )
     parser.add_argument("--goal-rate", default="10MB", help="the demo's rate (default: 10MB)")
     parser.add_argument(
-        "--alone-objects", type=int, default=60, help="objects of the runs without a limit (default: 60)"
+        "--alone-objects", type=int, default=100, help="objects of the runs without a limit (default: 100)"
     )
     parser.add_argument(
         "--profile-objects", type=int, default=PROFILE_OBJECTS, help="objects of figure 43; 0: none"

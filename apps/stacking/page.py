@@ -74,9 +74,11 @@ class Costs:
     """What the model knows of a machine before a run. Seconds are of one stack, on as many processors as the run has.
 
     `local_s` is C + R_l, its image on the local disk; `home_s` is C + R_s, its image from a home without a limit; `made_s` is what a
-    node adds to make the plain file of a packed one. Bytes are of a file at home, and of what a stack writes.
+    node adds to make the plain file of a packed one. `start_s` is once, until the first task is given out. Bytes are of a
+    file at home, and of what a stack writes.
     """
 
+    start_s: float
     local_s: float
     home_s: float
     made_s: float
@@ -102,7 +104,7 @@ def model_s(experiment: Json, costs: Costs) -> float:
     busy_s = (n_tasks - n_fetched) * costs.local_s + n_fetched * (costs.home_s + made_s)
     first_s = min(n_nodes, n_fetched) * costs.file_bytes / rate + made_s
     home_s = (n_fetched * costs.file_bytes + n_tasks * costs.output_bytes) / rate
-    return max(first_s + busy_s / n_nodes, home_s + costs.local_s + made_s)
+    return costs.start_s + max(first_s + busy_s / n_nodes, home_s + costs.local_s + made_s)
 
 
 class Results:
@@ -140,13 +142,16 @@ class Results:
         if steps is None or any(found is None for found in alone.values()):
             return None
         seconds = {
-            name: found["makespan_s"] * nodes / found["n_objects"] for name, found in alone.items() if found
+            name: (found["makespan_s"] - found["start_s"]) * nodes / found["n_objects"]
+            for name, found in alone.items()
+            if found
         }
         at_home = "gz" if one["configuration"].endswith("gz") else "fit"
         works_on = "gz" if one["configuration"] == "shared-gz" else "fit"
         local_s = seconds[f"local-{works_on}"]
         outputs = next(found for found in alone.values() if found)
         costs = Costs(
+            start_s=statistics.median(found["start_s"] for found in alone.values() if found),
             local_s=local_s,
             # What comes from home may be packed, and what the program works on not.
             home_s=local_s + seconds[f"home-{at_home}"] - seconds[f"local-{at_home}"],

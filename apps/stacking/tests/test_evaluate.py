@@ -56,6 +56,7 @@ def test_every_experiment_is_there_with_what_was_measured(measured: tuple[Path, 
     for one in read["experiments"]:
         n = one["n_local"] + one["n_remote"] + one["n_home"]
         assert n == one["n_done"] == one["n_objects"] and one["makespan_s"] > 0
+        assert 0 < one["start_s"] < one["makespan_s"]
         assert one["stack"]["n_cutouts"] == one["n_objects"] and one["stack"]["snr_one_expected"] < 0.5
     assert read["program"]["digest"] and read["machine"]["n_cores"] >= 1
     assert read["survey"]["n_rows_of_query"] > read["survey"]["n_objects"]
@@ -224,15 +225,15 @@ def test_goals_are_called_missed_when_they_are() -> None:
 
 def test_the_model_is_the_slower_of_processors_and_home() -> None:
     base = {"n_objects": 100, "n_files": 10, "nodes": 2, "home_rate": "10MB"}
-    costs = page.Costs(local_s=0.05, home_s=0.08, made_s=0.03, file_bytes=2e6, output_bytes=1e5)
+    costs = page.Costs(start_s=0.3, local_s=0.05, home_s=0.08, made_s=0.03, file_bytes=2e6, output_bytes=1e5)
     # 100 files of 2 MB and 100 outputs of 0.1 MB at 10 MB/s, and the last program.
-    assert page.model_s({**base, "configuration": "shared-gz"}, costs) == pytest.approx(20 + 1 + 0.05)
+    assert page.model_s({**base, "configuration": "shared-gz"}, costs) == pytest.approx(0.3 + 20 + 1 + 0.05)
     # 90 programs of 1 s and 10 of 1.5 s on two processors, behind the first file of each.
     busy = replace(costs, local_s=1.0, home_s=1.5, output_bytes=0)
-    assert page.model_s({**base, "configuration": "dd-fit"}, busy) == pytest.approx(0.4 + (90 + 15) / 2)
+    assert page.model_s({**base, "configuration": "dd-fit"}, busy) == pytest.approx(0.3 + 0.4 + (90 + 15) / 2)
     # Each of the ten images is unpacked once, and the first one before any program.
     made = page.model_s({**base, "configuration": "ours-gz"}, replace(busy, made_s=0.1))
-    assert made == pytest.approx(0.4 + 0.1 + (90 + 15 + 1) / 2)
+    assert made == pytest.approx(0.3 + 0.4 + 0.1 + (90 + 15 + 1) / 2)
 
 
 def test_sizes_are_read_as_eyas_reads_them() -> None:
