@@ -18,7 +18,7 @@ WORLDS ?= 2200
 RUST_FILES := Cargo.toml Cargo.lock $(shell find crates -name tests -prune -o -name examples -prune -o \( -type f -o -path '*/src*' \) -print)
 PYTHON_FILES := pyproject.toml $(shell find python/src -name '__pycache__' -prune -o -print)
 
-.PHONY: help build lab install demo test test-long fuzz hunt check fix bench docs site release wheel clean
+.PHONY: help build lab install portal demo test test-long fuzz hunt check fix bench docs site release wheel clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -34,13 +34,16 @@ install: $(EYAS) ## a link to the program in ~/.local/bin
 	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) echo "$(PREFIX)/bin/eyas is there" ;; \
 	    *) echo "$(PREFIX)/bin/eyas is there; put $(PREFIX)/bin on your PATH" ;; esac
 
+portal: $(EYAS) $(VENV)/.apps $(VENV)/.portal ## the web portal for astronomers, with a survey and a cluster of this machine; prints its address
+	$(PY) apps/portal/serve.py --dir portal-data
+
 demo: $(EYAS) $(VENV)/.apps ## set up, then stack a sky survey through eyas (a few minutes); results in demo/
 	$(PY) apps/stacking/demo.py $(EYAS) --dir demo
 
-test: $(EYAS) $(LAB) $(VENV)/.apps $(VENV)/.test $(VENV)/.site ## set up, then run all tests
+test: $(EYAS) $(LAB) $(VENV)/.apps $(VENV)/.portal $(VENV)/.test $(VENV)/.site ## set up, then run all tests
 	$(PY) scripts/test.py
 
-test-long: $(EYAS) $(LAB) $(VENV)/.apps $(VENV)/.test $(VENV)/.site $(VENV)/.release ## what takes too long for `test`: hundreds of kills, many thousand worlds (hours)
+test-long: $(EYAS) $(LAB) $(VENV)/.apps $(VENV)/.portal $(VENV)/.test $(VENV)/.site $(VENV)/.release ## what takes too long for `test`: hundreds of kills, many thousand worlds (hours)
 	$(PY) scripts/test.py --long
 
 fuzz: ## mutated inputs of all that reads files or messages; SECONDS=3600 SEED=2 make fuzz
@@ -52,11 +55,11 @@ hunt: ## fault worlds of every kind, going on after a finding, and lives of cata
 	cargo run --release --quiet -p eyas-testkit --example hunt -- $(SEED) $(WORLDS)
 	EYAS_LIVES=$(SEED)..$$(($(SEED) + $(WORLDS))) cargo test --release --quiet -p eyas-catalog --test lives
 
-check: $(VENV)/.apps $(VENV)/.test $(VENV)/.site ## formatters and linters, changing nothing
+check: $(VENV)/.apps $(VENV)/.portal $(VENV)/.test $(VENV)/.site ## formatters and linters, changing nothing
 	@sh scripts/need.sh cargo cc
 	$(PY) scripts/check.py
 
-fix: $(VENV)/.apps $(VENV)/.test $(VENV)/.site ## the same, changing what they can
+fix: $(VENV)/.apps $(VENV)/.portal $(VENV)/.test $(VENV)/.site ## the same, changing what they can
 	$(PY) scripts/check.py --fix
 
 release: $(PY) $(VENV)/.build $(VENV)/.release ## what is given to others: a wheel for older machines, a static program, the source; in dist/release/
@@ -77,8 +80,8 @@ docs: $(EYAS) $(LAB) ## the generated pages of docs/reference, and the drawing o
 site: $(VENV)/.site ## the documents as a site, in target/site
 	$(PY) scripts/website.py
 
-clean: ## remove everything that was built or downloaded, and the demo's results
-	rm -rf $(VENV) target dist demo .mypy_cache .ruff_cache .pytest_cache
+clean: ## remove everything that was built or downloaded, and the demo's and the portal's results
+	rm -rf $(VENV) target dist demo portal-data .mypy_cache .ruff_cache .pytest_cache
 
 $(EYAS): $(VENV)/.build $(RUST_FILES) $(PYTHON_FILES)
 	@PYTHON=$(PY) sh scripts/need.sh cargo cc

@@ -67,8 +67,12 @@ def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
     for group in mypy_groups():
         # Tests import what they test from its folder, as pytest does.
         beside = [str(Path(group[0]).parent)] if group[0].endswith("/tests") else []
+        # The portal uses programs of the stacking.
+        beside += ["apps/stacking"] if group[0].startswith("apps/portal") else []
         path = os.pathsep.join(["python/src", *shared, *beside])
-        exclude = ["--exclude", "/tests/"] if group[0].startswith("apps/") and not beside else []
+        exclude = (
+            ["--exclude", "/tests/"] if group[0].count("/") == 1 and group[0].startswith("apps/") else []
+        )
         listed.append(([mypy, "--no-error-summary", *exclude, *group], {"MYPYPATH": path}))
     snippets = [str(path) for path in sorted(write_snippets().glob("*.py"))]
     listed.append(([mypy, "--no-error-summary", *snippets], {"MYPYPATH": "python/src"}))

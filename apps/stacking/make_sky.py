@@ -34,11 +34,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,9 +193,12 @@ def mean_peak() -> float:
     return SNR_ONE * NOISE / (math.sqrt(math.pi) * PSF_SIGMA_PIXELS)
 
 
-def build_sky(seed: int, size: int, n_targets: int) -> Sky:
+def build_sky(
+    seed: int, size: int, n_targets: int, image: tuple[Floats, dict[str, float]] | None = None
+) -> Sky:
+    """The sky around M13, or around another square image that is given as `m13_image` gives that one."""
     rng = np.random.default_rng([seed, 0])
-    real, header = m13_image()
+    real, header = image or m13_image()
     pixels = draw_sky(real, rng)
     cd = np.diag([header["CDELT1"], header["CDELT2"]])
     offset = (SKY_PIXELS - real.shape[0]) // 2
@@ -296,8 +300,14 @@ def exposure_name(index: int) -> str:
     return f"e{index:04d}.fits" + (".gz" if index % 2 else "")
 
 
-def write_exposure(path: Path, look: Pointing, counts: NDArray[np.int16], seed: int) -> int:
-    """Write one exposure; returns its size in bytes."""
+def write_exposure(
+    path: Path,
+    look: Pointing,
+    counts: NDArray[np.int16],
+    seed: int,
+    cards: Mapping[str, str] = MappingProxyType({}),
+) -> int:
+    """Write one exposure, with `cards` in its header besides; returns its size in bytes."""
     from astropy.io import fits
 
     header = fits.Header()
@@ -312,6 +322,7 @@ def write_exposure(path: Path, look: Pointing, counts: NDArray[np.int16], seed: 
     header["CAL"] = (look.cal, "counts per unit of flux")
     header["SEED"] = (seed, "of the generator")
     header["EXPNO"] = (look.index, "number of the exposure")
+    header.update(cards)
     buffer = io.BytesIO()
     fits.PrimaryHDU(counts, header).writeto(buffer)
     data = buffer.getvalue()

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The last task of a request: add the stacks of single exposures, measure the middle, and draw it.
+
+    combine.py --psf-sigma 1.7 cuts stack.fits stack.png stack.jpg
+
+`cuts` is a folder of what `cut.py` wrote. The measurement and the grey scale are those of apps/stacking. Prints what it found as
+JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+from cutout import StackingError, number, read_hdu, write_fits
+from picture import cutout_panel
+from stack import measure, pixels_of
+
+
+def combine(folder: Path, psf_sigma: float, fits: Path, png: Path, jpeg: Path) -> dict[str, object]:
+    paths = sorted(folder.glob("*.fits"))
+    if not paths:
+        raise StackingError(f"there are no cutouts in {folder}")
+    total, weight, n_cutouts = None, 0.0, 0
+    for path in paths:
+        image = read_hdu(str(path))
+        plane = pixels_of(image)[0]
+        if total is not None and plane.shape != total.shape:
+            raise StackingError(f"{path.name} is not as large as the others")
+        total = plane if total is None else total + plane
+        weight += number(image.header, "WSUM", path.name)
+        n_cutouts += int(number(image.header, "NSTACK", path.name))
+    assert total is not None
+    stacked = total / weight
+    heights, variances, _ = measure(stacked[None], psf_sigma)
+    height, noise = float(heights[0]), math.sqrt(float(variances[0]))
+    write_fits(
+        str(fits),
+        [stacked.tolist()],
+        [
+            ("N", n_cutouts, "cutouts in the mean"),
+            ("SNR", round(height / noise, 3), "matched filter, at the centre"),
+            ("HEIGHT", height, "of the source at the centre, calibrated units"),
+            ("NEXP", len(paths), "stacks of single exposures"),
+            ("WSUM", weight, "sum of weights, 1 / noise^2"),
+            ("ORIGIN", "eyas apps/portal", ""),
+        ],
+    )
+    picture = cutout_panel(np.asarray(stacked, np.float64))
+    picture.save(png, optimize=True)
+    picture.save(jpeg, quality=90)
+    return {
+        "n_cutouts": n_cutouts,
+        "snr": round(height / noise, 2),
+        "height": round(height, 4),
+        "width_pixels": int(stacked.shape[1]),
+        "height_pixels": int(stacked.shape[0]),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Add the stacks of single exposures.")
+    parser.add_argument("--psf-sigma", type=float, required=True, help="width of the star profile in pixels")
+    parser.add_argument("cuts", type=Path)
+    parser.add_argument("fits", type=Path)
+    parser.add_argument("png", type=Path)
+    parser.add_argument("jpeg", type=Path)
+    args = parser.parse_args()
+    try:
+        found = combine(args.cuts, args.psf_sigma, args.fits, args.png, args.jpeg)
+    except StackingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The interface for programs, under /api: the paper's Web Service (Raicu09, section 6.2). Programs have tokens.
+
+A page of this portal may read what is here with its session. What changes something takes a token only, so no other page can.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, HTTPException, Request
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, Field
+
+from .faces import Portal, address_of, portal_of, session_of
+from .lists import BANDS, Asked, Problem, check
+from .store import Row
+from .work import FILES
+
+router = APIRouter(prefix="/api")
+
+
+def api_user(request: Request, authorization: Annotated[str | None, Header()] = None) -> Row:
+    """The user of a token, or for reading that of a session."""
+    portal = portal_of(request)
+    kind, _, secret = (authorization or "").partition(" ")
+    if kind.lower() == "bearer" and secret:
+        user = portal.store.user_of_token(secret.strip())
+        if user is not None:
+            return user
+    elif authorization is None and request.method == "GET":
+        session = session_of(request)
+        if session is not None:
+            return session[0]
+    raise HTTPException(
+        401, "sign in: send a token, as in `Authorization: Bearer TOKEN`", {"WWW-Authenticate": "Bearer"}
+    )
+
+
+def api_admin(user: Annotated[Row, Depends(api_user)]) -> Row:
+    if user["role"] != "admin":
+        raise HTTPException(403, "only an administrator may do this")
+    return user
+
+
+User = Annotated[Row, Depends(api_user)]
+Admin = Annotated[Row, Depends(api_admin)]
+Here = Annotated[Portal, Depends(portal_of)]
+
+
+class NewToken(BaseModel):
+    name: str = Field(max_length=64)
+    password: str = Field(max_length=200)
+    label: str = Field("program", max_length=64)
+
+
+class Object(BaseModel):
+    """A position in degrees (J2000), and a band of u, g, r, i, z. Texts such as `16:41:41.2` are read, too."""
+
+    ra: float | str
+    dec: float | str
+    band: str = Field(max_length=20)
+
+
+class NewRequest(BaseModel):
+    """What to stack: `objects`, or `text`, which is lines, CSV or a VOTable. `size` is the side of a cutout in pixels."""
+
+    objects: list[Object] | None = None
+    text: str | None = None
+    size: int = 41
+
+
+class UserChange(BaseModel):
+    is_blocked: bool | None = None
+    weight: int | None = Field(default=None, ge=1, le=1000)
+    objects_per_day: int | None = Field(default=None, ge=0, le=10**9)
+    requests_at_once: int | None = Field(default=None, ge=0, le=1000)
+    role: str | None = Field(default=None, pattern="^(astronomer|admin)$")
+
+
+def refuse(problems: list[Problem]) -> HTTPException:
+    return HTTPException(
+        422,
+        {
+            "message": f"{len(problems)} line{'s' * (len(problems) != 1)} cannot be used",
+            "problems": [{"line": one.line, "text": one.text} for one in problems],
+        },
+    )
+
+
+def shown(row: Row, portal: Portal) -> dict[str, Any]:
+    found = portal.status_of(row)
+    if row["result"] is not None:
+        found["result"] = row["result"]
+    return found
+
+
+@router.post("/tokens", status_code=201, summary="A token of a name and a password")
+def make_token(request: Request, portal: Here, wanted: NewToken) -> dict[str, str]:
+    user = portal.sign_in(address_of(request), wanted.name, wanted.password)
+    return {"token": portal.store.add_token(user["id"], wanted.label)}
+
+
+@router.get("/requests", summary="Your requests, the newest first")
+def list_requests(portal: Here, user: User) -> list[dict[str, Any]]:
+    return [portal.status_of(row) for row in portal.store.requests_of(user["id"])]
+
+
+@router.post("/requests", status_code=201, summary="Ask for a stack")
+def new_request(
+    portal: Here,
+    user: User,
+    wanted: NewRequest,
+    idempotency_key: Annotated[str | None, Header(max_length=40)] = None,
+) -> dict[str, Any]:
+    """Gives the request's state at once. The same `Idempotency-Key` gives the same request again."""
+    import secrets
+
+    if (wanted.objects is None) == (wanted.text is None):
+        raise HTTPException(422, "give either `objects` or `text`")
+    if wanted.text is not None:
+        asked, problems = portal.read(wanted.text)
+    else:
+        asked, problems = _check(wanted.objects or [])
+    if problems:
+        raise refuse(problems)
+    press = f"key-{idempotency_key}" if idempotency_key else f"api-{secrets.token_urlsafe(16)}"
+    number = portal.ask(user, press, wanted.size, asked)
+    return shown(portal.may_see(user, number), portal)
+
+
+def _check(objects: list[Object]) -> tuple[list[Asked], list[Problem]]:
+    from .faces import OBJECTS_MAX
+
+    asked, problems = [], []
+    if not objects:
+        problems.append(Problem(0, "the list has no objects"))
+    if len(objects) > OBJECTS_MAX:
+        return [], [Problem(0, f"the list has more than {OBJECTS_MAX:,} objects: ask for them in parts")]
+    for number, one in enumerate(objects, 1):
+        try:
+            asked.append(check(number, str(one.ra), str(one.dec), one.band))
+        except ValueError as error:
+            problems.append(Problem(number, str(error)))
+    return asked, problems
+
+
+@router.get("/requests/{number}", summary="The state of a request, and its result when it is there")
+def read_request(portal: Here, user: User, number: str) -> dict[str, Any]:
+    return shown(portal.may_see(user, number), portal)
+
+
+@router.post("/requests/{number}/cancel", summary="End a request")
+def cancel_request(portal: Here, user: User, number: str) -> dict[str, bool]:
+    return {"was_going": portal.work.cancel(portal.may_see(user, number)["id"])}
+
+
+@router.get("/requests/{number}/files/{name}", summary="stack.fits, stack.png or stack.jpg")
+def read_file(portal: Here, user: User, number: str, name: str) -> FileResponse:
+    path = portal.file(portal.may_see(user, number), name)
+    return FileResponse(path, media_type=FILES[name], filename=f"{number}-{name}")
+
+
+@router.get("/survey", summary="What the survey has")
+def read_survey(portal: Here) -> dict[str, Any]:
+    return {"bands": list(BANDS), "n_exposures": portal.index.count()}
+
+
+@router.get("/users", summary="All users (administrators)")
+def list_users(portal: Here, user: Admin) -> list[dict[str, Any]]:
+    hidden = ("password", "identity")
+    return [{key: one[key] for key in one if key not in hidden} for one in portal.store.all_users()]
+
+
+@router.patch("/users/{name}", summary="Change what a user may do (administrators)")
+def change_user(portal: Here, user: Admin, name: str, change: UserChange) -> dict[str, Any]:
+    values = change.model_dump(exclude_none=True)
+    found = portal.store.user(name)
+    if found is None:
+        raise HTTPException(404, "there is no such user")
+    apply_change(portal, found, values)
+    return {"name": name, **values}
+
+
+def apply_change(portal: Portal, user: Row, values: dict[str, Any]) -> None:
+    """Change a user, here and in the cluster."""
+    if values:
+        portal.store.set_user(user["name"], **values)
+    if "weight" in values:
+        portal.work.connections.set_weight(user["name"], values["weight"])
+    if values.get("is_blocked"):
+        portal.store.close_sessions(user["id"])

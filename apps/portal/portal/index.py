@@ -1,0 +1,274 @@
+"""Which exposures show a position: an index of the survey in a database, by cells of HEALPix.
+
+An exposure is one row, with the cell of its centre. A cell is at least three times as wide as an exposure reaches from its centre,
+so the exposures that may show a position are those in the position's cell and its eight neighbours. What is left is looked at
+exactly, through the exposure's projection, with the rule that `cutout.py` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from astropy import units  # type: ignore[import-untyped]
+from astropy_healpix import HEALPix  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# 27.5 arcminutes to a cell: exposures may reach 9 arcminutes from their centre.
+NSIDE = 128
+REACH_DEG_MAX = 0.15
+# Cells that one statement asks for.
+CELLS_AT_ONCE = 5000
+# What interpolation looks at beyond a cutout, as `cutout.TAPS // 2`.
+MARGIN_PIXELS = 2
+
+metadata = sa.MetaData()
+exposures = sa.Table(
+    "exposures",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("address", sa.String, nullable=False, unique=True),
+    sa.Column("band", sa.String(1), nullable=False),
+    sa.Column("cell", sa.Integer, nullable=False),
+    sa.Column("ra", sa.Float(53), nullable=False),
+    sa.Column("dec", sa.Float(53), nullable=False),
+    sa.Column("crpix1", sa.Float(53), nullable=False),
+    sa.Column("crpix2", sa.Float(53), nullable=False),
+    sa.Column("cd11", sa.Float(53), nullable=False),
+    sa.Column("cd12", sa.Float(53), nullable=False),
+    sa.Column("cd21", sa.Float(53), nullable=False),
+    sa.Column("cd22", sa.Float(53), nullable=False),
+    sa.Column("width", sa.Integer, nullable=False),
+    sa.Column("height", sa.Integer, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Index("exposures_by_cell", "band", "cell"),
+)
+_WCS = ("ra", "dec", "crpix1", "crpix2", "cd11", "cd12", "cd21", "cd22", "width", "height")
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """A file of the survey: its address below the survey's folder, where it looks, and how large it is."""
+
+    id: int
+    address: str
+    band: str
+    ra: float
+    dec: float
+    corners: tuple[tuple[float, float], ...]
+    size_bytes: int
+
+
+def _healpix() -> HEALPix:
+    return HEALPix(nside=NSIDE, order="nested")
+
+
+def cells_of(ra: Floats, dec: Floats) -> NDArray[np.int64]:
+    """The cells of positions in degrees."""
+    found = _healpix().lonlat_to_healpix(ra * units.deg, dec * units.deg)
+    return np.asarray(found, np.int64)
+
+
+def pixels_of(wcs: dict[str, Floats], ra: Floats, dec: Floats) -> tuple[Floats, Floats]:
+    """Pixel positions counted from 0 through TAN projections, elementwise; not a number behind the plane.
+
+    Calabretta & Greisen 2002, equations 5 and 54, as `cutout.radec2xy` has them for one position.
+    """
+    ra0, dec0 = np.radians(wcs["ra"]), np.radians(wcs["dec"])
+    turn, height = np.radians(ra) - ra0, np.radians(dec)
+    depth = np.sin(height) * np.sin(dec0) + np.cos(height) * np.cos(dec0) * np.cos(turn)
+    depth = np.where(depth > 0, depth, np.nan)
+    xi = np.degrees(np.cos(height) * np.sin(turn) / depth)
+    eta = np.degrees((np.sin(height) * np.cos(dec0) - np.cos(height) * np.sin(dec0) * np.cos(turn)) / depth)
+    det = wcs["cd11"] * wcs["cd22"] - wcs["cd12"] * wcs["cd21"]
+    x = (wcs["cd22"] * xi - wcs["cd12"] * eta) / det + wcs["crpix1"] - 1
+    y = (wcs["cd11"] * eta - wcs["cd21"] * xi) / det + wcs["crpix2"] - 1
+    return x, y
+
+
+def position_of(wcs: dict[str, float], x: float, y: float) -> tuple[float, float]:
+    """RA and Dec in degrees of a pixel position counted from 0."""
+    u, v = x + 1 - wcs["crpix1"], y + 1 - wcs["crpix2"]
+    xi = np.radians(wcs["cd11"] * u + wcs["cd12"] * v)
+    eta = np.radians(wcs["cd21"] * u + wcs["cd22"] * v)
+    ra0, dec0 = np.radians(wcs["ra"]), np.radians(wcs["dec"])
+    down = np.cos(dec0) - eta * np.sin(dec0)
+    ra = np.degrees(ra0 + np.arctan2(xi, down)) % 360.0
+    dec = np.degrees(np.arctan2(np.sin(dec0) + eta * np.cos(dec0), np.hypot(xi, down)))
+    return float(ra), float(dec)
+
+
+class Index:
+    """The exposures of a survey in a database."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        metadata.create_all(engine)
+
+    def fill(self, rows: Iterable[dict[str, Any]]) -> int:
+        """Add exposures: the columns of `exposures` without `id` and `cell`. Gives how many. All or none.
+
+        Raises
+        ------
+        ValueError : an exposure reaches further from its centre than cells allow.
+        """
+        n = 0
+        with self._engine.begin() as connection:
+            rows = iter(rows)
+            while chunk := [row for row, _ in zip(rows, range(20_000), strict=False)]:
+                cd = np.array([[row["cd11"], row["cd12"], row["cd21"], row["cd22"]] for row in chunk])
+                size = np.array([[row["width"], row["height"]] for row in chunk])
+                # The projection touches the sky at this pixel; the farthest corner counts.
+                centre = np.array([[row["crpix1"], row["crpix2"]] for row in chunk])
+                reach = np.zeros(len(chunk))
+                for right, top in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                    u, v = (size * (right, top) - centre).T
+                    reach = np.maximum(
+                        reach, np.hypot(cd[:, 0] * u + cd[:, 1] * v, cd[:, 2] * u + cd[:, 3] * v)
+                    )
+                if reach.max() > REACH_DEG_MAX:
+                    name = chunk[int(reach.argmax())]["address"]
+                    raise ValueError(
+                        f"{name} reaches {reach.max():.3f} degrees from its centre, and cells allow {REACH_DEG_MAX}"
+                    )
+                cells = cells_of(
+                    np.array([row["ra"] for row in chunk]), np.array([row["dec"] for row in chunk])
+                )
+                for row, cell in zip(chunk, cells.tolist(), strict=True):
+                    row["cell"] = cell
+                connection.execute(sa.insert(exposures), chunk)
+                n += len(chunk)
+        return n
+
+    def clear(self) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(exposures))
+
+    def count(self) -> dict[str, int]:
+        """How many exposures each band has."""
+        asked = sa.select(exposures.c.band, sa.func.count()).group_by(exposures.c.band)
+        with self._engine.connect() as connection:
+            return {row[0]: row[1] for row in connection.execute(asked)}
+
+    def covering(self, band: str, ra: Floats, dec: Floats, size: int) -> list[list[tuple[int, str]]]:
+        """For each position (degrees) the id and address of every exposure of the band that holds its whole cutout.
+
+        size : side of the cutout in pixels; 0 asks only that the position is inside.
+        """
+        if len(ra) == 0:
+            return []
+        healpix = _healpix()
+        own = cells_of(ra, dec)
+        # Cells at which only three others meet have a neighbour less, which is -1.
+        with np.errstate(invalid="ignore"):
+            around = np.vstack([own[None], np.asarray(healpix.neighbours(own), np.int64)])
+        wanted = np.unique(around[around >= 0])
+        columns = [exposures.c[name] for name in ("cell", "id", "address", *_WCS)]
+        rows: list[Sequence[Any]] = []
+        with self._engine.connect() as connection:
+            for start in range(0, len(wanted), CELLS_AT_ONCE):
+                # The cells are whole numbers of ours: as words of the statement they cost less than as parameters.
+                inside = exposures.c.cell.in_(
+                    sa.literal_column(str(cell), sa.Integer)
+                    for cell in wanted[start : start + CELLS_AT_ONCE].tolist()
+                )
+                asked = sa.select(*columns).where(exposures.c.band == band, inside)
+                rows += connection.execute(asked).fetchall()
+        found: list[list[tuple[int, str]]] = [[] for _ in range(len(ra))]
+        if not rows:
+            return found
+        cells = np.array([row[0] for row in rows], np.int64)
+        order = np.argsort(cells, kind="stable")
+        cells = cells[order]
+        # Pairs of a position and an exposure of one of its nine cells.
+        low = np.searchsorted(cells, around.ravel(), "left")
+        n_each = np.searchsorted(cells, around.ravel(), "right") - low
+        position = np.repeat(np.tile(np.arange(len(ra)), len(around)), n_each)
+        first = np.repeat(low - np.concatenate([[0], np.cumsum(n_each)[:-1]]), n_each)
+        exposure = order[np.arange(len(position)) + first]
+        values = np.array([row[3:] for row in rows], np.float64)[exposure]
+        wcs = {name: values[:, at] for at, name in enumerate(_WCS)}
+        x, y = pixels_of(wcs, ra[position], dec[position])
+        reach = size // 2 + MARGIN_PIXELS if size else 0
+        inside_ = (x >= reach) & (x < wcs["width"] - 1 - reach)
+        inside_ &= (y >= reach) & (y < wcs["height"] - 1 - reach)
+        for at, row in zip(position[inside_].tolist(), exposure[inside_].tolist(), strict=True):
+            found[at].append((rows[row][1], rows[row][2]))
+        return found
+
+    def _read(self, where: sa.ColumnElement[bool], limit: int) -> list[Exposure]:
+        asked = sa.select(exposures).where(where).order_by(exposures.c.id).limit(limit)
+        with self._engine.connect() as connection:
+            rows = connection.execute(asked).mappings().all()
+        found = []
+        for row in rows:
+            wcs = {name: float(row[name]) for name in _WCS}
+            w, h = wcs["width"] - 0.5, wcs["height"] - 0.5
+            corners = tuple(position_of(wcs, x, y) for x, y in ((-0.5, -0.5), (w, -0.5), (w, h), (-0.5, h)))
+            middle = position_of(wcs, (wcs["width"] - 1) / 2, (wcs["height"] - 1) / 2)
+            found.append(
+                Exposure(row["id"], row["address"], row["band"], *middle, corners, row["size_bytes"])
+            )
+        return found
+
+    def near(
+        self, ra: float, dec: float, radius_deg: float, bands: Sequence[str], limit: int
+    ) -> list[Exposure]:
+        """The exposures whose centre is at most `radius_deg` and their own reach from a position."""
+        cells = _healpix().cone_search_lonlat(
+            ra * units.deg, dec * units.deg, (radius_deg + REACH_DEG_MAX) * units.deg
+        )
+        where = exposures.c.band.in_(bands) & exposures.c.cell.in_(np.asarray(cells).tolist())
+        return [one for one in self._read(where, limit) if _touches(one, ra, dec, radius_deg)]
+
+    def find(self, ids: Sequence[int]) -> list[Exposure]:
+        return self._read(exposures.c.id.in_(list(ids)), len(ids))
+
+    def find_address(self, address: str) -> Exposure | None:
+        return next(iter(self._read(exposures.c.address == address, 1)), None)
+
+    def some(self, limit: int) -> list[Exposure]:
+        return self._read(sa.true(), limit)
+
+
+def separation_deg(ra: float, dec: float, ra2: float, dec2: float) -> float:
+    """Degrees between two positions (haversine)."""
+    a, d, a2, d2 = np.radians([ra, dec, ra2, dec2])
+    h = np.sin((d2 - d) / 2) ** 2 + np.cos(d) * np.cos(d2) * np.sin((a2 - a) / 2) ** 2
+    return float(np.degrees(2 * np.arcsin(np.sqrt(min(1.0, float(h))))))
+
+
+def _touches(one: Exposure, ra: float, dec: float, radius_deg: float) -> bool:
+    """Whether a circle meets the circle around an exposure."""
+    own = max(separation_deg(one.ra, one.dec, *corner) for corner in one.corners)
+    return separation_deg(one.ra, one.dec, ra, dec) <= radius_deg + own
+
+
+def row_of(path: Path, address: str, band: str) -> dict[str, Any]:
+    """The row of an exposure, of its header. Needs `apps/stacking` on the import path."""
+    from cutout import number, open_fits, read_header, tan_wcs
+
+    with open_fits(str(path)) as file:
+        header = read_header(file, path.name)
+    wcs = tan_wcs(header, path.name)
+    return {
+        "address": address,
+        "band": band,
+        "ra": wcs.crval1,
+        "dec": wcs.crval2,
+        "crpix1": wcs.crpix1,
+        "crpix2": wcs.crpix2,
+        "cd11": wcs.cd11,
+        "cd12": wcs.cd12,
+        "cd21": wcs.cd21,
+        "cd22": wcs.cd22,
+        "width": int(number(header, "NAXIS1", path.name)),
+        "height": int(number(header, "NAXIS2", path.name)),
+        "size_bytes": path.stat().st_size,
+    }

@@ -1,0 +1,422 @@
+"""The survey for programs of the Virtual Observatory: Simple Image Access 2.0, DataLink 1.1 and cutouts by SODA 1.0.
+
+A search gives exposures; the link of each leads to its file and to a service that cuts a circle out of it. A cutout is a task of
+the cluster, so it goes to a node that has the exposure. The survey is public here: no account is needed, and how often an address
+may ask for cutouts is limited.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import FileResponse, Response
+from starlette.background import BackgroundTask
+
+from .api import Here
+from .faces import Portal, address_of
+from .index import Exposure, separation_deg
+from .lists import BANDS
+from .work import APP, STACKING, kind_of_failure
+
+router = APIRouter(prefix="/vo", tags=["Virtual Observatory"])
+
+VOTABLE = "application/x-votable+xml"
+DATALINK = "application/x-votable+xml;content=datalink"
+ROWS_MAX = 1000
+RADIUS_DEG_MAX = 5.0
+CUTOUT_S_MAX = 60.0
+# The edges of the bands of the Sloan survey, in metres.
+EDGES_M = {
+    "u": (3.0e-7, 4.0e-7),
+    "g": (3.9e-7, 5.5e-7),
+    "r": (5.5e-7, 7.0e-7),
+    "i": (6.8e-7, 8.4e-7),
+    "z": (8.2e-7, 1.1e-6),
+}
+PUBLISHER = "ivo://eyas.portal/survey?"
+
+# Name, datatype, arraysize, unit, UCD and utype of the columns of ObsCore 1.1 that Simple Image Access asks for.
+COLUMNS: tuple[tuple[str, str, str, str, str, str], ...] = (
+    ("dataproduct_type", "char", "*", "", "meta.code.class", "obscore:ObsDataset.dataProductType"),
+    ("calib_level", "int", "", "", "meta.code;obs.calib", "obscore:ObsDataset.calibLevel"),
+    ("obs_collection", "char", "*", "", "meta.id", "obscore:DataID.collection"),
+    ("obs_id", "char", "*", "", "meta.id", "obscore:DataID.observationID"),
+    ("obs_publisher_did", "char", "*", "", "meta.ref.ivoid", "obscore:Curation.publisherDID"),
+    ("access_url", "char", "*", "", "meta.ref.url", "obscore:Access.reference"),
+    ("access_format", "char", "*", "", "meta.code.mime", "obscore:Access.format"),
+    ("access_estsize", "long", "", "kbyte", "phys.size;meta.file", "obscore:Access.size"),
+    ("target_name", "char", "*", "", "meta.id;src", "obscore:Target.name"),
+    (
+        "s_ra",
+        "double",
+        "",
+        "deg",
+        "pos.eq.ra",
+        "obscore:Char.SpatialAxis.Coverage.Location.Coord.Position2D.Value2.C1",
+    ),
+    (
+        "s_dec",
+        "double",
+        "",
+        "deg",
+        "pos.eq.dec",
+        "obscore:Char.SpatialAxis.Coverage.Location.Coord.Position2D.Value2.C2",
+    ),
+    (
+        "s_fov",
+        "double",
+        "",
+        "deg",
+        "phys.angSize;instr.fov",
+        "obscore:Char.SpatialAxis.Coverage.Bounds.Extent.diameter",
+    ),
+    ("s_region", "char", "*", "", "pos.outline;obs.field", "obscore:Char.SpatialAxis.Coverage.Support.Area"),
+    (
+        "s_resolution",
+        "double",
+        "",
+        "arcsec",
+        "pos.angResolution",
+        "obscore:Char.SpatialAxis.Resolution.refval.value",
+    ),
+    (
+        "t_min",
+        "double",
+        "",
+        "d",
+        "time.start;obs.exposure",
+        "obscore:Char.TimeAxis.Coverage.Bounds.Limits.StartTime",
+    ),
+    (
+        "t_max",
+        "double",
+        "",
+        "d",
+        "time.end;obs.exposure",
+        "obscore:Char.TimeAxis.Coverage.Bounds.Limits.StopTime",
+    ),
+    (
+        "t_exptime",
+        "double",
+        "",
+        "s",
+        "time.duration;obs.exposure",
+        "obscore:Char.TimeAxis.Coverage.Support.Extent",
+    ),
+    ("t_resolution", "double", "", "s", "time.resolution", "obscore:Char.TimeAxis.Resolution.Refval.value"),
+    (
+        "em_min",
+        "double",
+        "",
+        "m",
+        "em.wl;stat.min",
+        "obscore:Char.SpectralAxis.Coverage.Bounds.Limits.LoLimit",
+    ),
+    (
+        "em_max",
+        "double",
+        "",
+        "m",
+        "em.wl;stat.max",
+        "obscore:Char.SpectralAxis.Coverage.Bounds.Limits.HiLimit",
+    ),
+    (
+        "em_res_power",
+        "double",
+        "",
+        "",
+        "spect.resolution",
+        "obscore:Char.SpectralAxis.Resolution.ResolPower.refVal",
+    ),
+    ("o_ucd", "char", "*", "", "meta.ucd", "obscore:Char.ObservableAxis.ucd"),
+    ("pol_states", "char", "*", "", "meta.code;phys.polarization", "obscore:Char.PolarizationAxis.stateList"),
+    ("facility_name", "char", "*", "", "meta.id;instr.tel", "obscore:Provenance.ObsConfig.Facility.name"),
+    ("instrument_name", "char", "*", "", "meta.id;instr", "obscore:Provenance.ObsConfig.Instrument.name"),
+)
+LINK_COLUMNS: tuple[tuple[str, str, str, str, str, str], ...] = (
+    ("ID", "char", "*", "", "meta.id;meta.main", ""),
+    ("access_url", "char", "*", "", "meta.ref.url", ""),
+    ("service_def", "char", "*", "", "meta.ref", ""),
+    ("error_message", "char", "*", "", "meta.code.error", ""),
+    ("semantics", "char", "*", "", "meta.code", ""),
+    ("description", "char", "*", "", "meta.note", ""),
+    ("content_type", "char", "*", "", "meta.code.mime", ""),
+    ("content_length", "long", "", "byte", "phys.size;meta.file", ""),
+)
+
+
+# ---------------------------------------------------------------------------------------- VOTables
+
+
+def _field(name: str, datatype: str, arraysize: str, unit: str, ucd: str, utype: str) -> str:
+    given = {
+        "name": name,
+        "datatype": datatype,
+        "arraysize": arraysize,
+        "unit": unit,
+        "ucd": ucd,
+        "utype": utype,
+    }
+    # An empty cell of a whole number needs a value that stands for it.
+    inner = '<VALUES null="-1"/>' if datatype == "long" else ""
+    words = " ".join(f"{key}={quoteattr(value)}" for key, value in given.items() if value)
+    return f"<FIELD {words}>{inner}</FIELD>" if inner else f"<FIELD {words}/>"
+
+
+def _votable(
+    status: str, text: str, columns: Sequence[tuple[str, ...]], rows: Sequence[Sequence[Any]], more: str = ""
+) -> str:
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    lines.append('<VOTABLE version="1.4" xmlns="http://www.ivoa.net/xml/VOTable/v1.3">')
+    lines.append('<RESOURCE type="results">')
+    lines.append(f'<INFO name="QUERY_STATUS" value="{status}">{escape(text)}</INFO>')
+    if columns:
+        lines.append("<TABLE>")
+        lines += [_field(*column) for column in columns]
+        lines.append("<DATA><TABLEDATA>")
+        for row in rows:
+            cells = ("" if value is None else escape(str(value)) for value in row)
+            lines.append("<TR>" + "".join(f"<TD>{cell}</TD>" for cell in cells) + "</TR>")
+        lines.append("</TABLEDATA></DATA></TABLE>")
+        if len(rows) and status == "OVERFLOW":
+            lines.append('<INFO name="QUERY_STATUS" value="OVERFLOW"/>')
+    lines += ["</RESOURCE>", more, "</VOTABLE>"]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+class Wrong(Exception):
+    """A parameter that cannot be used; its text is one sentence for the user."""
+
+
+def _error(text: str) -> Response:
+    return Response(_votable("ERROR", text, (), ()), 400, media_type=VOTABLE)
+
+
+def _parameters(request: Request, known: Sequence[str]) -> dict[str, list[str]]:
+    """Parameters by their names in capitals, of which case says nothing."""
+    found: dict[str, list[str]] = {}
+    for name, value in request.query_params.multi_items():
+        found.setdefault(name.upper(), []).append(value)
+    unknown = [name for name in found if name not in known]
+    if unknown:
+        raise Wrong(f"there is no parameter {unknown[0][:40]}; there are {', '.join(known)}")
+    return found
+
+
+def _numbers(text: str, n: int, what: str) -> list[float]:
+    words = text.split()
+    try:
+        numbers = [float(word) for word in words]
+    except ValueError:
+        numbers = []
+    if len(numbers) != n or any(math.isnan(one) for one in numbers):
+        raise Wrong(f"{what} has {n} numbers, and {text[:60]!r} has not")
+    return numbers
+
+
+def _circle(text: str, what: str = "CIRCLE") -> tuple[float, float, float]:
+    ra, dec, radius = _numbers(text, 3, what)
+    if not (0 <= ra <= 360 and -90 <= dec <= 90 and 0 < radius <= RADIUS_DEG_MAX):
+        raise Wrong(f"{what} is a position in degrees and a radius of at most {RADIUS_DEG_MAX:g} degrees")
+    return ra, dec, radius
+
+
+def _position(text: str) -> tuple[float, float, float]:
+    kind, _, numbers = text.strip().partition(" ")
+    if kind.upper() == "CIRCLE":
+        return _circle(numbers, "POS=CIRCLE")
+    raise Wrong(f"POS is `CIRCLE RA DEC RADIUS` here, and not {kind[:20]!r}")
+
+
+def did_of(exposure: Exposure) -> str:
+    return PUBLISHER + exposure.address
+
+
+def _bands(intervals: Sequence[str]) -> list[str]:
+    """The bands that overlap one of these intervals of wavelengths, or all."""
+    if not intervals:
+        return list(BANDS)
+    found: set[str] = set()
+    for text in intervals:
+        words = text.replace("+Inf", "inf").replace("-Inf", "-inf").split()
+        low, high = _numbers(" ".join(words * 2 if len(words) == 1 else words), 2, "BAND")
+        found |= {band for band, edges in EDGES_M.items() if edges[0] <= high and edges[1] >= low}
+    return sorted(found)
+
+
+def _row(exposure: Exposure, base: str) -> list[Any]:
+    low, high = EDGES_M[exposure.band]
+    radius = max(separation_deg(exposure.ra, exposure.dec, *corner) for corner in exposure.corners)
+    region = "POLYGON ICRS " + " ".join(f"{ra:.6f} {dec:.6f}" for ra, dec in exposure.corners)
+    return [
+        *("image", 2, "eyas survey", exposure.address, did_of(exposure)),
+        *(f"{base}/vo/links?ID={exposure.id}", DATALINK, max(exposure.size_bytes // 1000, 1), None),
+        *(f"{exposure.ra:.7f}", f"{exposure.dec:.7f}", f"{2 * radius:.5f}", region, None),
+        *(None, None, None, None, low, high, None, "phot.count", None, None, None),
+    ]
+
+
+# ---------------------------------------------------------------------------------------- routes
+
+
+def _base(request: Request) -> str:
+    return str(request.base_url).rstrip("/")
+
+
+@router.get("/sia2/query", summary="Search for exposures (Simple Image Access 2.0)")
+def search(request: Request, portal: Here) -> Response:
+    """Parameters: POS (`CIRCLE RA DEC RADIUS`, in degrees), BAND (wavelengths in metres) and MAXREC."""
+    try:
+        given = _parameters(request, ("POS", "BAND", "MAXREC", "FORMAT", "RESPONSEFORMAT"))
+        bands = _bands(given.get("BAND", ()))
+        circles = [_position(text) for text in given.get("POS", ())]
+        limit_text = given.get("MAXREC", [str(ROWS_MAX)])[-1]
+        if not limit_text.isdecimal():
+            raise Wrong("MAXREC is a whole number")
+        limit = min(int(limit_text), ROWS_MAX)
+    except Wrong as error:
+        return _error(str(error))
+    found: dict[int, Exposure] = {}
+    if limit:
+        for circle in circles:
+            found |= {one.id: one for one in portal.index.near(*circle, bands, limit + 1)}
+        if not circles:
+            found = {one.id: one for one in portal.index.some(limit + 1) if one.band in bands}
+    rows = [_row(found[number], _base(request)) for number in sorted(found)[:limit]]
+    status = "OVERFLOW" if len(found) > limit or (limit == 0 and limit_text == "0") else "OK"
+    return Response(_votable(status, "", COLUMNS, rows), media_type=VOTABLE)
+
+
+@router.get("/sia2/capabilities", summary="What the search can do (VOSI)")
+def capabilities(request: Request) -> Response:
+    base = _base(request)
+    parts = []
+    for standard, path in (
+        ("ivo://ivoa.net/std/SIA#query-2.0", "/vo/sia2/query"),
+        ("ivo://ivoa.net/std/VOSI#capabilities", "/vo/sia2/capabilities"),
+        ("ivo://ivoa.net/std/VOSI#availability", "/vo/sia2/availability"),
+        ("ivo://ivoa.net/std/DataLink#links-1.1", "/vo/links"),
+        ("ivo://ivoa.net/std/SODA#sync-1.0", "/vo/soda"),
+    ):
+        parts.append(
+            f'<capability standardID="{standard}"><interface xsi:type="vs:ParamHTTP" role="std">'
+            f'<accessURL use="base">{escape(base + path)}</accessURL></interface></capability>'
+        )
+    text = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<vosi:capabilities xmlns:vosi="http://www.ivoa.net/xml/VOSICapabilities/v1.0" '
+        'xmlns:vs="http://www.ivoa.net/xml/VODataService/v1.1" '
+        'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">' + "".join(parts) + "</vosi:capabilities>\n"
+    )
+    return Response(text, media_type="text/xml")
+
+
+@router.get("/sia2/availability", summary="Whether the search answers (VOSI)")
+def availability() -> Response:
+    text = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<vosi:availability xmlns:vosi="http://www.ivoa.net/xml/VOSIAvailability/v1.0">'
+        "<vosi:available>true</vosi:available></vosi:availability>\n"
+    )
+    return Response(text, media_type="text/xml")
+
+
+def _find(portal: Portal, name: str) -> Exposure | None:
+    """An exposure by its number or its identifier."""
+    if name.startswith(PUBLISHER):
+        return portal.index.find_address(name[len(PUBLISHER) :])
+    if name.isdecimal() and len(name) < 10:
+        return next(iter(portal.index.find([int(name)])), None)
+    return None
+
+
+@router.get("/links", summary="What there is of an exposure (DataLink 1.1)")
+def links(request: Request, portal: Here) -> Response:
+    try:
+        names = _parameters(request, ("ID", "RESPONSEFORMAT", "MAXREC")).get("ID", [])[:100]
+    except Wrong as error:
+        return _error(str(error))
+    base = _base(request)
+    rows: list[list[Any]] = []
+    for name in names:
+        one = _find(portal, name)
+        if one is None:
+            rows.append(
+                [name, None, None, "NotFoundFault: there is no such exposure", "#this", None, None, None]
+            )
+            continue
+        kind = "application/gzip" if one.address.endswith(".gz") else "application/fits"
+        file = f"{base}/vo/files/{one.id}"
+        rows.append([name, file, None, None, "#this", f"exposure {one.address}", kind, one.size_bytes])
+        rows.append([name, None, "soda", None, "#cutout", "a circle of it", "application/fits", None])
+    service = (
+        '<RESOURCE type="meta" utype="adhoc:service" ID="soda">'
+        '<PARAM name="standardID" datatype="char" arraysize="*" value="ivo://ivoa.net/std/SODA#sync-1.0"/>'
+        f'<PARAM name="accessURL" datatype="char" arraysize="*" value={quoteattr(base + "/vo/soda")}/>'
+        '<GROUP name="inputParams">'
+        f'<PARAM name="ID" datatype="char" arraysize="*" ucd="meta.id;meta.main" value={quoteattr(names[0] if names else "")}/>'
+        '<PARAM name="CIRCLE" datatype="double" arraysize="3" xtype="circle" unit="deg" ucd="pos.outline;obs" value=""/>'
+        '<PARAM name="POS" datatype="char" arraysize="*" ucd="pos.outline;obs" value=""/>'
+        "</GROUP></RESOURCE>"
+    )
+    return Response(_votable("OK", "", LINK_COLUMNS, rows, service), media_type=DATALINK)
+
+
+@router.get("/files/{number}", summary="An exposure as it is")
+def file(portal: Here, number: int) -> Response:
+    one = next(iter(portal.index.find([number])), None)
+    path = portal.survey / one.address if one else None
+    if one is None or path is None or not path.is_file():
+        raise HTTPException(404, "there is no such exposure")
+    kind = "application/gzip" if one.address.endswith(".gz") else "application/fits"
+    return FileResponse(path, media_type=kind, filename=one.address.replace("/", "-"))
+
+
+@router.get("/soda", summary="A circle of an exposure, as FITS (SODA 1.0)")
+def cutout(request: Request, portal: Here) -> Response:
+    """Parameters: ID, and CIRCLE (`RA DEC RADIUS`) or POS (`CIRCLE RA DEC RADIUS`), in degrees."""
+    try:
+        given = _parameters(request, ("ID", "CIRCLE", "POS", "RESPONSEFORMAT"))
+        names, circles = given.get("ID", []), [_circle(text) for text in given.get("CIRCLE", ())]
+        circles += [_position(text) for text in given.get("POS", ())]
+        if len(names) != 1 or len(circles) != 1:
+            raise Wrong("give one ID, and one CIRCLE or POS")
+        one = _find(portal, names[0])
+        if one is None:
+            raise Wrong(f"there is no exposure {names[0][:80]!r}")
+    except Wrong as error:
+        return Response(f"UsageFault: {error}\n", 400, media_type="text/plain")
+    wait_s = portal.limits.cutouts.wait_s(address_of(request))
+    if wait_s:
+        raise HTTPException(429, f"too many cutouts: wait {wait_s:.0f} s", {"Retry-After": f"{wait_s:.0f}"})
+    made = portal.work.data / "cutouts" / f"{secrets.token_hex(12)}.fits"
+    name = Path(one.address).name
+    words = [sys.executable, "crop.py", name, "crop.fits", *(repr(value) for value in circles[0])]
+    inputs = {"crop.py": str(APP / "crop.py"), "cutout.py": str(STACKING / "cutout.py")}
+    inputs[name] = str(portal.survey / one.address)
+    task = {"id": "crop", "command": words, "inputs": inputs, "outputs": {"crop.fits": str(made)}}
+    run = portal.work.connections.owner.run([task], name="cutout")
+    if not run.wait(CUTOUT_S_MAX, check=False):
+        run.cancel()
+        return Response("the cutout took too long\n", 503, media_type="text/plain")
+    ended = next(iter(run.tasks()))
+    if ended.state != "done":
+        kind, why = kind_of_failure(
+            ended.reason or "no reason is known", ended.stderr.decode(errors="replace")
+        )
+        status = 204 if "lies beside" in why else 500
+        text = f"{kind}: {why}\n".replace(str(portal.survey) + "/", "")
+        return Response(None if status == 204 else text, status, media_type="text/plain")
+    return FileResponse(
+        made,
+        media_type="application/fits",
+        filename=f"cutout-{one.id}.fits",
+        background=BackgroundTask(made.unlink, missing_ok=True),
+    )

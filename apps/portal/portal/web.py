@@ -1,0 +1,586 @@
+"""The pages: plain HTML that works without a script, and a small script that shows progress live."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from fastapi.routing import APIRouter
+from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from . import accounts, api, skymap, vo
+from .api import Here
+from .faces import BODY_BYTES_MAX, COOKIE, Portal, address_of, is_same_site, portal_of, session_of
+from .store import ENDS, Row
+from .work import FILES, SIZES
+
+HERE = Path(__file__).resolve().parent
+EXAMPLE_OBJECTS = 20
+# How often a watcher looks for news, and how often it says that it is still there.
+LOOK_S = 0.1
+ALIVE_S = 15.0
+# What is read of a body that is refused, before the answer.
+DRAINED_BYTES_MAX = 20_000_000
+
+log = logging.getLogger("portal")
+router = APIRouter(include_in_schema=False)
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+HEADERS = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # The address of a shared page is a secret.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+# ---------------------------------------------------------------------------------------- around all routes
+
+
+class Around:
+    """Around the application: no body is larger than it may be, and every answer has the headers that protect a page."""
+
+    def __init__(self, app: Any, is_tls: bool) -> None:
+        self._app = app
+        self._headers = dict(HEADERS)
+        if is_tls:
+            self._headers["strict-transport-security"] = "max-age=31536000"
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+
+        async def with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ())]
+                headers += [(key.encode(), value.encode()) for key, value in self._headers.items()]
+                if not path.startswith("/static/") and not any(key == b"cache-control" for key, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        async def rest(limit: int) -> None:
+            """Read what still comes, up to a limit: a client that is still sending would else see no answer."""
+            n_bytes, more = 0, True
+            while more and n_bytes < limit:
+                message = await receive()
+                n_bytes += len(message.get("body", b""))
+                more = message.get("more_body", False)
+
+        declared = dict(scope["headers"]).get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > BODY_BYTES_MAX:
+            await rest(DRAINED_BYTES_MAX)
+            return await JSONResponse({"detail": _TooLarge().detail}, 413)(scope, receive, with_headers)
+        n_bytes = 0
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal n_bytes
+            message = await receive()
+            n_bytes += len(message.get("body", b""))
+            if n_bytes > BODY_BYTES_MAX:
+                if message.get("more_body", False):
+                    await rest(DRAINED_BYTES_MAX)
+                raise _TooLarge
+            return message
+
+        await self._app(scope, counted, with_headers)
+
+
+class _TooLarge(HTTPException):
+    """A body that goes on beyond the limit."""
+
+    def __init__(self) -> None:
+        super().__init__(413, f"the body is larger than {BODY_BYTES_MAX:,} bytes")
+
+
+class SignInFirst(Exception):
+    """A page that needs somebody who has signed in."""
+
+
+def viewer(request: Request) -> Row:
+    """Who has signed in."""
+    session = session_of(request)
+    if session is None:
+        raise SignInFirst
+    return session[0]
+
+
+def admin(user: Annotated[Row, Depends(viewer)]) -> Row:
+    if user["role"] != "admin":
+        raise HTTPException(404, "there is no such page")
+    return user
+
+
+async def foreign_form(request: Request) -> FormData:
+    """A form of somebody who has not signed in."""
+    if not is_same_site(request.headers):
+        raise HTTPException(403, "this form was sent from another site")
+    return await request.form(max_files=1, max_fields=20, max_part_size=BODY_BYTES_MAX)
+
+
+async def own_form(request: Request) -> tuple[Row, FormData]:
+    """A form of somebody who has signed in: it has to carry the key of their session."""
+    session = await run_in_threadpool(session_of, request)
+    if session is None:
+        raise SignInFirst
+    form = await foreign_form(request)
+    if not secrets.compare_digest(str(form.get("form_key", "")).encode(), session[1].encode()):
+        raise HTTPException(403, "this form is of another session: open the page again")
+    return session[0], form
+
+
+Viewer = Annotated[Row, Depends(viewer)]
+Admin = Annotated[Row, Depends(admin)]
+Form = Annotated[FormData, Depends(foreign_form)]
+OwnForm = Annotated[tuple[Row, FormData], Depends(own_form)]
+
+
+# ---------------------------------------------------------------------------------------- templates
+
+
+def _bytes(n: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    raise AssertionError
+
+
+templates = Environment(
+    loader=FileSystemLoader(HERE / "templates"), autoescape=select_autoescape(("html",)), trim_blocks=True
+)
+templates.filters["bytes"] = _bytes
+templates.filters["time"] = lambda at: time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
+def page(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
+    session = session_of(request)
+    user, form_key = session if session is not None else (None, "")
+    text = templates.get_template(f"{template}.html").render(
+        user=user, form_key=form_key, path=request.url.path, portal=portal_of(request), **values
+    )
+    return HTMLResponse(text, status)
+
+
+def go_to(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303)
+
+
+def _inside(path: str) -> str:
+    """A path of this portal to go to after signing in; anything else is the first page."""
+    is_inside = path.startswith("/") and not path.startswith("//") and "\\" not in path
+    return path if is_inside and path.isprintable() else "/requests/new"
+
+
+def _sign_in(request: Request, user: int, to: str) -> Response:
+    answer = go_to(to)
+    secret = portal_of(request).store.open_session(user)
+    is_tls = portal_of(request).is_tls or request.url.scheme == "https"
+    answer.set_cookie(COOKIE, secret, httponly=True, samesite="lax", secure=is_tls, path="/")
+    return answer
+
+
+# ---------------------------------------------------------------------------------------- signing in
+
+
+@router.get("/")
+def first_page(request: Request, portal: Here) -> Response:
+    if session_of(request) is not None:
+        return go_to("/requests/new")
+    return page(request, "first", counts=portal.index.count())
+
+
+@router.get("/sign-in")
+def sign_in_page(request: Request, to: str = "", ended: int = 0) -> Response:
+    return page(request, "sign_in", to=_inside(to), has_ended=bool(ended), trouble=None, name="")
+
+
+@router.post("/sign-in")
+def sign_in(request: Request, portal: Here, form: Form) -> Response:
+    name, to = str(form.get("name", "")), _inside(str(form.get("to", "")))
+    try:
+        user = portal.sign_in(address_of(request), name, str(form.get("password", "")))
+    except HTTPException as error:
+        answer = page(
+            request,
+            "sign_in",
+            error.status_code,
+            to=to,
+            has_ended=False,
+            trouble=error.detail,
+            name=name[:64],
+        )
+        answer.headers.update(error.headers or {})
+        return answer
+    return _sign_in(request, user["id"], to)
+
+
+@router.get("/sign-up")
+def sign_up_page(request: Request) -> Response:
+    return page(request, "sign_up", trouble=None, name="")
+
+
+@router.post("/sign-up")
+def sign_up(request: Request, portal: Here, form: Form) -> Response:
+    name, password = str(form.get("name", "")), str(form.get("password", ""))
+    trouble = portal.sign_up(address_of(request), name, password)
+    if trouble:
+        return page(request, "sign_up", 422, trouble=trouble, name=name[:64])
+    user = portal.store.user(name)
+    assert user is not None
+    return _sign_in(request, user["id"], "/requests/new")
+
+
+@router.post("/sign-out")
+def sign_out(request: Request, portal: Here, form: OwnForm) -> Response:
+    portal.store.close_session(request.cookies.get(COOKIE, ""))
+    answer = go_to("/")
+    answer.delete_cookie(COOKIE, path="/")
+    return answer
+
+
+# ---------------------------------------------------------------------------------------- requests
+
+
+def _example(portal: Portal, band: str = "r") -> str:
+    """Objects of the survey's own list that exposures of the band show; nothing where it has no list."""
+    try:
+        lines = (portal.survey / "targets.csv").read_text(encoding="utf-8").splitlines()[1:]
+    except OSError:
+        return ""
+    places = [(float(ra), float(dec)) for _, ra, dec, *_ in (line.split(",") for line in lines)]
+    ra, dec = np.array(places).reshape(-1, 2).T
+    shown = portal.index.covering(band, ra, dec, 41)
+    good = [place for place, covering in zip(places, shown, strict=True) if covering]
+    return "\n".join(f"{x:.7f} {y:.7f} {band}" for x, y in good[:EXAMPLE_OBJECTS])
+
+
+def _new_page(request: Request, status: int = 200, **values: Any) -> HTMLResponse:
+    known: dict[str, Any] = {"text": "", "size": 41, "problems": [], "press": secrets.token_urlsafe(16)}
+    return page(request, "new", status, sizes=SIZES, **{**known, **values})
+
+
+@router.get("/requests/new")
+def new_page(request: Request, portal: Here, user: Viewer, example: int = 0) -> Response:
+    answer = _new_page(request, text=_example(portal) if example else "")
+    # By the back button this very page comes again, so a second press of its button is known as one.
+    answer.headers["cache-control"] = "private, no-cache"
+    return answer
+
+
+@router.post("/requests")
+def new_request(request: Request, portal: Here, form: OwnForm) -> Response:
+    user, values = form
+    text, upload = str(values.get("list", "")), values.get("file")
+    data: bytes | str = text
+    if isinstance(upload, UploadFile) and upload.filename:
+        data = upload.file.read()
+        text = data.decode("utf-8", "replace") if len(data) < 200_000 else ""
+    asked, problems = portal.read(data)
+    size = str(values.get("size", "41"))
+    press = str(values.get("press", ""))[:40] or secrets.token_urlsafe(16)
+    if problems:
+        return _new_page(request, 422, text=text, size=size, problems=problems, press=press)
+    try:
+        number = portal.ask(user, f"form-{press}", int(size) if size.isdecimal() else 0, asked)
+    except HTTPException as error:
+        from .lists import Problem
+
+        problems = [Problem(0, str(error.detail))]
+        return _new_page(request, error.status_code, text=text, size=size, problems=problems, press=press)
+    return go_to(f"/requests/{number}")
+
+
+@router.get("/requests")
+def history(request: Request, portal: Here, user: Viewer) -> Response:
+    return page(request, "history", rows=portal.store.requests_of(user["id"]))
+
+
+def _maps(portal: Portal, row: Row) -> list[dict[str, Any]]:
+    """The map of each field of a request."""
+    states: dict[int, tuple[str, str]] = {}
+    for state in ("outside", "lost"):
+        for one in (row["result"] or {}).get(state, ()):
+            states[one["line"]] = (state, one["why"])
+    objects = []
+    for line, ra, dec, band in row["asked"]:
+        state, why = states.get(line, ("found" if row["state"] == "done" else "asked", ""))
+        objects.append({"line": line, "ra": ra, "dec": dec, "band": band, "state": state, "why": why})
+    maps = []
+    for group in skymap.fields_of(objects)[:4]:
+        bands = sorted({one["band"] for one in group})
+        near = portal.index.near(
+            group[0]["ra"], group[0]["dec"], skymap.FIELD_DEG / 2, bands, skymap.OUTLINES_MAX
+        )
+        maps.append(skymap.draw(group, near))
+    return maps
+
+
+def _request_page(request: Request, portal: Portal, row: Row, base: str, is_shared: bool) -> Response:
+    return page(
+        request,
+        "request",
+        row=row,
+        now=portal.status_of(row),
+        result=row["result"] or {},
+        maps=_maps(portal, row),
+        base=base,
+        is_shared=is_shared,
+        is_own=not is_shared,
+        has_ended=row["state"] in ENDS,
+    )
+
+
+@router.get("/requests/{number}")
+def request_page(request: Request, portal: Here, user: Viewer, number: str) -> Response:
+    return _request_page(request, portal, portal.may_see(user, number), f"/requests/{number}", False)
+
+
+@router.get("/requests/{number}/files/{name}")
+def request_file(portal: Here, user: Viewer, number: str, name: str) -> Response:
+    return _file(portal.file(portal.may_see(user, number), name), number, name)
+
+
+def _file(path: Path, number: str, name: str) -> Response:
+    how = "attachment" if name.endswith(".fits") else "inline"
+    return FileResponse(
+        path, media_type=FILES[name], filename=f"{number}-{name}", content_disposition_type=how
+    )
+
+
+@router.post("/requests/{number}/cancel")
+def cancel(portal: Here, form: OwnForm, number: str) -> Response:
+    portal.work.cancel(portal.may_see(form[0], number)["id"])
+    return go_to(f"/requests/{number}")
+
+
+@router.post("/requests/{number}/share")
+def share(portal: Here, form: OwnForm, number: str) -> Response:
+    user, values = form
+    row = portal.may_see(user, number)
+    portal.store.share(row["id"], str(values.get("shared", "")) == "yes")
+    return go_to(f"/requests/{number}")
+
+
+@router.get("/requests/{number}/events")
+async def events(request: Request, portal: Here, user: Viewer, number: str) -> Response:
+    """The state of a request whenever it changes, as server-sent events; `end` is the last one."""
+    await run_in_threadpool(portal.may_see, user, number)
+
+    async def told() -> AsyncIterator[str]:
+        seen, said = -1, time.monotonic()
+        while True:
+            live = portal.work.live(number)
+            if live is not None and live.version != seen:
+                seen, said = live.version, time.monotonic()
+                yield f"data: {json.dumps(live.status)}\n\n"
+            elif live is None:
+                row = await run_in_threadpool(portal.store.request, number)
+                if row is None or row["state"] in ENDS:
+                    yield f"event: end\ndata: {json.dumps({'state': row and row['state']})}\n\n"
+                    return
+            if time.monotonic() - said > ALIVE_S:
+                said = time.monotonic()
+                # A session may have ended since, or its user may have been blocked.
+                if await run_in_threadpool(session_of, request) is None:
+                    return
+                yield ": still here\n\n"
+            if await request.is_disconnected():
+                return
+            await asyncio.sleep(LOOK_S)
+
+    return StreamingResponse(told(), media_type="text/event-stream")
+
+
+@router.get("/shared/{secret}")
+def shared_page(request: Request, portal: Here, secret: str) -> Response:
+    return _request_page(request, portal, _shared(portal, secret), f"/shared/{secret}", True)
+
+
+def _shared(portal: Portal, secret: str) -> Row:
+    row = portal.store.request_by_share(secret)
+    if row is None:
+        raise HTTPException(404, "there is no such page")
+    return row
+
+
+@router.get("/shared/{secret}/files/{name}")
+def shared_file(portal: Here, secret: str, name: str) -> Response:
+    row = _shared(portal, secret)
+    return _file(portal.file(row, name), row["id"], name)
+
+
+# ---------------------------------------------------------------------------------------- account and administration
+
+
+@router.get("/account")
+def account(request: Request, portal: Here, user: Viewer) -> Response:
+    return page(request, "account", tokens=portal.store.tokens_of(user["id"]), new_token=None, trouble=None)
+
+
+@router.post("/account/tokens")
+def new_token(request: Request, portal: Here, form: OwnForm) -> Response:
+    user, values = form
+    made = portal.store.add_token(user["id"], str(values.get("label", "")).strip() or "program")
+    return page(request, "account", tokens=portal.store.tokens_of(user["id"]), new_token=made, trouble=None)
+
+
+@router.post("/account/tokens/{number}/remove")
+def remove_token(portal: Here, form: OwnForm, number: int) -> Response:
+    if not portal.store.remove_token(form[0]["id"], number):
+        raise HTTPException(404, "there is no such token")
+    return go_to("/account")
+
+
+@router.post("/account/password")
+def change_password(request: Request, portal: Here, form: OwnForm) -> Response:
+    user, values = form
+    new = str(values.get("new", ""))
+    try:
+        portal.sign_in(address_of(request), user["name"], str(values.get("old", "")))
+        trouble = accounts.trouble_of_password(new, user["name"])
+    except HTTPException as error:
+        trouble = "this is not your password" if error.status_code == 403 else str(error.detail)
+    if trouble:
+        tokens = portal.store.tokens_of(user["id"])
+        return page(request, "account", 422, tokens=tokens, new_token=None, trouble=trouble)
+    with portal.hashing:
+        portal.store.set_user(user["name"], password=accounts.hash_of(new))
+    # All other sessions of the user end.
+    portal.store.close_sessions(user["id"])
+    return _sign_in(request, user["id"], "/account")
+
+
+@router.get("/admin")
+def admin_page(request: Request, portal: Here, user: Admin) -> Response:
+    status = portal.work.connections.owner.status()
+    return page(
+        request,
+        "admin",
+        users=portal.store.all_users(),
+        rows=portal.store.requests_of(None, 50),
+        nodes=status["executors"],
+        warnings=status["warnings"],
+        counts=portal.index.count(),
+    )
+
+
+@router.post("/admin/users/{name}")
+def change_user(portal: Here, form: OwnForm, name: str) -> Response:
+    by, values = form
+    if by["role"] != "admin":
+        raise HTTPException(404, "there is no such page")
+    found = portal.store.user(name)
+    if found is None:
+        raise HTTPException(404, "there is no such user")
+    try:
+        change = api.UserChange(
+            is_blocked="is_blocked" in values,
+            weight=int(str(values["weight"])),
+            objects_per_day=int(str(values["objects_per_day"])),
+            requests_at_once=int(str(values["requests_at_once"])),
+        )
+    except (KeyError, ValueError):
+        raise HTTPException(
+            422, "the weight and the limits are whole numbers, the weight at least 1"
+        ) from None
+    if name == by["name"] and change.is_blocked:
+        raise HTTPException(422, "you cannot block yourself")
+    api.apply_change(portal, found, change.model_dump(exclude_none=True))
+    return go_to("/admin")
+
+
+@router.get("/help")
+def help_page(request: Request) -> Response:
+    return page(request, "help", base=str(request.base_url).rstrip("/"))
+
+
+# ---------------------------------------------------------------------------------------- the application
+
+
+def _is_for_programs(request: Request) -> bool:
+    return request.url.path.startswith(("/api/", "/vo/"))
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AnyHTTPException)
+    if _is_for_programs(request):
+        return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+    found = await run_in_threadpool(page, request, "error", error.status_code, detail=error.detail)
+    found.headers.update(error.headers or {})
+    return found
+
+
+async def _on_sign_in_first(request: Request, error: Exception) -> Response:
+    """To the page for signing in, and from there back to where one wanted to go."""
+    from urllib.parse import quote
+
+    to = request.url.path if request.method == "GET" else "/requests/new"
+    ended = "&ended=1" if COOKIE in request.cookies else ""
+    return go_to(f"/sign-in?to={quote(to)}{ended}")
+
+
+async def _on_wrong_words(request: Request, error: Exception) -> Response:
+    """The words of a request that have another form; what was sent is not repeated, because a password may be in it."""
+    assert isinstance(error, RequestValidationError)
+    found = [f"{'.'.join(str(part) for part in one['loc'][1:])}: {one['msg']}" for one in error.errors()]
+    return JSONResponse({"detail": "; ".join(found)[:2000]}, 422)
+
+
+def make_app(portal: Portal) -> Any:
+    """The application, for a server of ASGI."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(portal.work.begin)
+        yield
+        portal.work.close()
+
+    # The documentation pages of FastAPI load scripts from another server.
+    app = FastAPI(
+        title="eyas portal",
+        version="1",
+        description="Stacks of cutouts of a sky survey.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=life,
+    )
+    app.state.portal = portal
+    app.include_router(router)
+    app.include_router(api.router)
+    app.include_router(vo.router)
+    app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
+    app.add_exception_handler(AnyHTTPException, _on_error)
+    app.add_exception_handler(SignInFirst, _on_sign_in_first)
+    app.add_exception_handler(RequestValidationError, _on_wrong_words)
+    return Around(app, portal.is_tls)

@@ -1,0 +1,393 @@
+"""Requests as tasks of a cluster: plan, submit, follow, collect. Through the public Python API of eyas alone.
+
+A request is two runs. The first has a task for each exposure (and at most OBJECTS_PER_TASK of its objects), which cuts and stacks
+them. The second has one task, which adds what the first has made. They are two because a file of the survey that cannot be read
+fails its task, and the rest of the request goes on without it.
+
+Runs have the request's name. A portal that starts anew looks for them at the cluster, and follows what it finds; only a run that is
+not there is submitted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import eyas
+import numpy as np
+
+from .index import Index
+from .lists import Asked
+from .store import ENDS, Row, Store
+
+APP = Path(__file__).resolve().parent.parent
+STACKING = APP.parent / "stacking"
+
+OBJECTS_PER_TASK = 50
+# Requests that are followed at once; others wait. Each holds a thread that mostly waits.
+FOLLOWED_AT_ONCE = 64
+# What a request gives out, and the type of each. Nothing else in its folder is served.
+FILES = {"stack.fits": "application/fits", "stack.png": "image/png", "stack.jpg": "image/jpeg"}
+SIZES = (31, 41, 51, 61, 81, 101)
+
+log = logging.getLogger("portal")
+
+
+class Connections:
+    """A connection to the cluster for each user, with a key of their own, so that the cluster shares itself fairly among them."""
+
+    def __init__(self, join: Path, folder: Path) -> None:
+        """`join` is the join file of the cluster's owner; keys of users lie in `folder`."""
+        self._join = join
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._clients: dict[str, eyas.Client] = {}
+        self.owner = eyas.connect(join)
+
+    def _user(self, *words: str) -> None:
+        command = [str(eyas.find_binary()), "user", *words, "--join", str(self._join)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise eyas.EyasError(f"`eyas user {words[0]}` failed: {done.stderr.strip()}")
+
+    def of(self, user: str, weight: int) -> eyas.Client:
+        with self._lock:
+            if user not in self._clients:
+                # Another cluster has other keys.
+                key = self._folder / str(self.owner.status()["cluster"]) / f"{user}.json"
+                if not key.exists():
+                    key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    try:
+                        self._user("add", user, "--weight", str(weight), "--out", str(key))
+                    except eyas.EyasError:
+                        # The cluster knows the user, and the file is lost: a new key.
+                        self._user("remove", user)
+                        self._user("add", user, "--weight", str(weight), "--out", str(key))
+                self._clients[user] = eyas.connect(key)
+            return self._clients[user]
+
+    def forget(self, user: str) -> None:
+        """Connect anew the next time."""
+        with self._lock:
+            client = self._clients.pop(user, None)
+        if client is not None:
+            client.close()
+
+    def set_weight(self, user: str, weight: int) -> None:
+        with self._lock:
+            is_known = user in self._clients
+        if is_known:
+            self._user("set", user, "--weight", str(weight))
+
+    def close(self) -> None:
+        for client in [*self._clients.values(), self.owner]:
+            client.close()
+
+
+class Live:
+    """What is known of a request that goes on; `version` grows with each change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.status: dict[str, Any] = {"state": "waiting"}
+        self.is_cancelled = threading.Event()
+        self.run: eyas.Run | None = None
+
+    def note(self, **values: Any) -> None:
+        self.status = {**self.status, **values}
+        self.version += 1
+
+
+def plan_of(asked: list[Asked], index: Index, size: int) -> dict[str, Any]:
+    """Which positions go to which exposure, and those that the survey does not have.
+
+    Gives `exposures`: a list of `[address, [numbers of objects]]`, and `outside`: a list of `[number of the object, why]`.
+    """
+    by_address: dict[str, list[int]] = {}
+    outside: list[tuple[int, str]] = []
+    for band in sorted({one.band for one in asked}):
+        numbers = [number for number, one in enumerate(asked) if one.band == band]
+        ra = np.array([asked[number].ra for number in numbers])
+        dec = np.array([asked[number].dec for number in numbers])
+        for number, covering in zip(numbers, index.covering(band, ra, dec, size), strict=True):
+            for _, address in covering:
+                by_address.setdefault(address, []).append(number)
+            if not covering:
+                outside.append((number, f"no exposure in {band} holds the {size} pixels around it"))
+    return {"exposures": sorted(by_address.items()), "outside": sorted(outside)}
+
+
+def kind_of_failure(reason: str, stderr: str) -> tuple[str, str]:
+    """Why an exposure gave nothing: `missing`, `unreadable`, `corrupt` or `away`, and a sentence."""
+    own_words = re.search(r"^error: (.+)$", stderr, re.MULTILINE)
+    if own_words:
+        return "corrupt", own_words[1]
+    if "no such file" in reason.lower():
+        return "missing", reason
+    if "permission denied" in reason.lower() or "not permitted" in reason.lower():
+        return "unreadable", reason
+    return "away", reason
+
+
+class Work:
+    """Carries out requests. One of these follows all requests of a portal."""
+
+    def __init__(
+        self, store: Store, index: Index, connections: Connections, survey: Path, data: Path
+    ) -> None:
+        self.store, self.index, self.connections = store, index, connections
+        self.survey, self.data = survey.resolve(), data.resolve()
+        self.psf_sigma = float(json.loads((survey / "survey.json").read_text())["psf_sigma_pixels"])
+        self._threads = ThreadPoolExecutor(FOLLOWED_AT_ONCE, "request")
+        self._live: dict[str, Live] = {}
+        self._lock = threading.Lock()
+        self._is_closing = False
+
+    def begin(self) -> None:
+        """Go on with all requests that have not ended."""
+        for number in self.store.going():
+            self.start(number)
+
+    def start(self, number: str) -> None:
+        with self._lock:
+            if number in self._live or self._is_closing:
+                return
+            self._live[number] = Live()
+        self._threads.submit(self._follow, number)
+
+    def close(self) -> None:
+        """Follow nothing any more; the runs go on at the cluster, if that goes on."""
+        with self._lock:
+            self._is_closing = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def live(self, number: str) -> Live | None:
+        with self._lock:
+            return self._live.get(number)
+
+    def folder(self, number: str) -> Path:
+        return self.data / "requests" / number
+
+    def cancel(self, number: str) -> bool:
+        """End a request; `False`: it had ended."""
+        if not self.store.set_request(number, is_cancel_wanted=True):
+            return False
+        live = self.live(number)
+        if live is not None:
+            live.is_cancelled.set()
+            if live.run is not None:
+                live.run.cancel()
+        return True
+
+    # ------------------------------------------------------------ following one request
+
+    def _follow(self, number: str) -> None:
+        live = self._live[number]
+        try:
+            row = self.store.request(number)
+            if row is None or row["state"] in ENDS:
+                return
+            if row["is_cancel_wanted"]:
+                live.is_cancelled.set()
+            self._carry_out(row, live)
+        except eyas.EyasError as error:
+            log.warning("request %s: %s", number, error)
+            self._end(number, live, "failed", problem=f"the cluster did not carry it out: {error}")
+        except Exception:
+            if self._is_closing:
+                return
+            log.exception("request %s ended with an error of the portal", number)
+            self._end(number, live, "failed", problem="the portal made an error, which its log has")
+        finally:
+            with self._lock:
+                self._live.pop(number, None)
+
+    def _end(self, number: str, live: Live, state: str, **values: Any) -> None:
+        if self._is_closing:
+            return
+        self.store.set_request(number, state=state, ended=time.time(), **values)
+        shutil.rmtree(self.folder(number) / "cuts", ignore_errors=True)
+        live.note(state=state)
+
+    def _client(self, row: Row) -> eyas.Client:
+        user = self.store.user_by_id(row["user"])
+        assert user is not None
+        try:
+            client = self.connections.of(user["name"], user["weight"])
+            client.status()
+        except eyas.ClusterLost:
+            # The connection may be of a dispatcher that was started anew since.
+            self.connections.forget(user["name"])
+            client = self.connections.of(user["name"], user["weight"])
+        return client
+
+    def _submitted(self, client: eyas.Client, name: str, tasks: list[dict[str, Any]]) -> eyas.Run:
+        """The run of that name, if it is there already, or a new one."""
+        known = client.runs(name=name)
+        return known[-1] if known else client.run(tasks, name=name)
+
+    def _carry_out(self, row: Row, live: Live) -> None:
+        number, began = row["id"], time.monotonic()
+        asked = [Asked(*one) for one in row["asked"]]
+        plan = row["plan"]
+        if plan is None:
+            plan = plan_of(asked, self.index, row["size"])
+            self.store.set_request(number, plan=plan)
+        tasks, parts = self._tasks(row, asked, plan)
+        live.note(state="running", n_tasks=len(tasks) + 1, n_done=0, n_outside=len(plan["outside"]))
+        self.store.set_request(number, state="running")
+        if live.is_cancelled.is_set():
+            return self._end(number, live, "cancelled")
+        if not tasks:
+            result = self._result(row, asked, plan, {}, [], None, began)
+            return self._end(number, live, "done", result=result)
+        client = self._client(row)
+
+        def shown(status: Mapping[str, Any]) -> None:
+            n_ended = status["n_done"] + status["n_failed"] + status["n_cancelled"]
+            left_s = (time.monotonic() - began) * (len(tasks) + 1 - n_ended) / n_ended if n_ended else None
+            live.note(
+                n_done=n_ended,
+                n_failed=status["n_failed"],
+                n_running=status["n_running"],
+                n_nodes=status["n_nodes"],
+                local_bytes=status["local_bytes"],
+                peer_bytes=status["peer_bytes"],
+                home_bytes=status["home_bytes"],
+                percent=int(100 * n_ended / (len(tasks) + 1)),
+                left_s=left_s,
+                troubles=list(status.get("troubles") or ()),
+            )
+
+        live.run = run = self._submitted(client, f"request-{number}", tasks)
+        # A wish to cancel that came between the look above and now found no run.
+        if live.is_cancelled.is_set():
+            run.cancel()
+        run.wait(check=False, progress=shown)
+        bytes_of = {key: run.status()[key] for key in ("local_bytes", "peer_bytes", "home_bytes")}
+        ended = {task.id: task for task in run.tasks()}
+        if live.is_cancelled.is_set():
+            return self._end(number, live, "cancelled")
+
+        live.note(state="stacking")
+        self.store.set_request(number, state="stacking")
+        made = [of for of in ended if ended[of].state == "done"]
+        found = None
+        if made:
+            live.run = last = self._submitted(client, f"request-{number}-stack", [self._last(row, made)])
+            if live.is_cancelled.is_set():
+                last.cancel()
+            last.wait(check=False)
+            task = next(iter(last.tasks()))
+            if task.state == "cancelled":
+                return self._end(number, live, "cancelled")
+            if task.state != "done":
+                words = kind_of_failure(
+                    task.reason or "no reason is known", task.stderr.decode(errors="replace")
+                )[1]
+                return self._end(number, live, "failed", problem=f"the cutouts could not be added: {words}")
+            found = json.loads(task.stdout)
+        result = self._result(row, asked, plan, ended, parts, found, began)
+        self._end(number, live, "done", result={**result, **bytes_of})
+
+    def _tasks(
+        self, row: Row, asked: list[Asked], plan: dict[str, Any]
+    ) -> tuple[list[dict[str, Any]], list[Any]]:
+        """The tasks of the first run, and for each its id, address and numbers of objects."""
+        tasks, parts = [], []
+        for at, (address, numbers) in enumerate(plan["exposures"]):
+            for start in range(0, len(numbers), OBJECTS_PER_TASK):
+                part = numbers[start : start + OBJECTS_PER_TASK]
+                name, of = Path(address).name, f"{at:05d}-{start // OBJECTS_PER_TASK:03d}"
+                words = [sys.executable, "cut.py", "--size", str(row["size"]), name, "cut.fits"]
+                words += [f"{asked[number].ra!r},{asked[number].dec!r}" for number in part]
+                inputs = {
+                    "cut.py": str(APP / "cut.py"),
+                    "cutout.py": str(STACKING / "cutout.py"),
+                    name: str(self.survey / address),
+                }
+                outputs = {"cut.fits": str(self.folder(row["id"]) / "cuts" / f"{of}.fits")}
+                tasks.append(
+                    {"id": of, "command": words, "inputs": inputs, "outputs": outputs, "label": "cut"}
+                )
+                parts.append((of, address, part))
+        return tasks, parts
+
+    def _last(self, row: Row, made: list[str]) -> dict[str, Any]:
+        folder = self.folder(row["id"])
+        programs = ("cutout.py", "picture.py", "stack.py")
+        inputs = {"combine.py": str(APP / "combine.py")} | {name: str(STACKING / name) for name in programs}
+        inputs |= {f"cuts/{of}.fits": str(folder / "cuts" / f"{of}.fits") for of in made}
+        return {
+            "id": "stack",
+            "command": [
+                *(sys.executable, "combine.py", "--psf-sigma", str(self.psf_sigma)),
+                *("cuts", "stack.fits", "stack.png", "stack.jpg"),
+            ],
+            "inputs": inputs,
+            "outputs": {name: str(folder / name) for name in FILES},
+            "label": "stack",
+        }
+
+    def _result(
+        self,
+        row: Row,
+        asked: list[Asked],
+        plan: dict[str, Any],
+        ended: Mapping[str, eyas.Task],
+        parts: list[Any],
+        found: dict[str, Any] | None,
+        began: float,
+    ) -> dict[str, Any]:
+        """What the page of results shows: all that Raicu09, section 6.2 lists, and more."""
+
+        def object_of(number: int, why: str) -> dict[str, Any]:
+            one = asked[number]
+            return {"line": one.line, "ra": one.ra, "dec": one.dec, "band": one.band, "why": why}
+
+        nodes, stacked = set(), set()
+        unread: dict[str, dict[str, Any]] = {}
+        for of, address, numbers in parts:
+            task = ended.get(of)
+            if task is not None and task.state == "done":
+                nodes.add(json.loads(task.stdout)["node"])
+                stacked |= set(numbers)
+                continue
+            reason, stderr = (
+                ("it was not run", "")
+                if task is None
+                else (
+                    task.reason or "no reason is known",
+                    task.stderr.decode(errors="replace"),
+                )
+            )
+            kind, why = kind_of_failure(reason, stderr)
+            why = why.replace(str(self.survey) + "/", "")
+            one = unread.setdefault(address, {"address": address, "kind": kind, "why": why, "lines": []})
+            one["lines"] += [asked[number].line for number in numbers]
+        outside: dict[int, str] = dict(plan["outside"])
+        lost = [n for n in range(len(asked)) if n not in stacked and n not in outside]
+        folder = self.folder(row["id"])
+        return {
+            **(found or {}),
+            "n_objects": len(asked),
+            "n_found": len(stacked),
+            "outside": [object_of(number, why) for number, why in outside.items()],
+            "unread": sorted(unread.values(), key=lambda one: str(one["address"])),
+            "lost": [object_of(number, "none of its exposures could be read") for number in lost],
+            "n_computers": len(nodes),
+            "n_exposures": len({address for address, _ in plan["exposures"]}),
+            "seconds": round(time.time() - row["created"], 3),
+            "seconds_on_cluster": round(time.monotonic() - began, 3),
+            "files": {name: (folder / name).stat().st_size for name in FILES} if found else {},
+        }

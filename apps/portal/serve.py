@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Start the portal: a survey, a cluster that grows with demand, one user, and the page.
+
+    serve.py --dir portal-data [--port 0] [--survey DIR] [--join JOIN.json]
+
+Without --survey one is made, and without --join a cluster of this process is started, whose nodes come when requests do. The first
+user is the administrator, whose password is written to a file that only this user may read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+STACKING = HERE.parent / "stacking"
+for folder in (str(STACKING), str(HERE)):
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+import eyas  # noqa: E402
+import uvicorn  # noqa: E402
+from portal import accounts, store, web  # noqa: E402
+from portal.faces import Limits, Portal  # noqa: E402
+from portal.index import Index, row_of  # noqa: E402
+from portal.work import Connections, Work  # noqa: E402
+
+FIRST_USER = "admin"
+
+
+def rows_of(survey: Path) -> Iterator[dict[str, Any]]:
+    """The exposures of a survey's folder, which has them by field and band."""
+    made = json.loads((survey / "survey.json").read_text(encoding="utf-8"))
+    for field in made["fields"]:
+        for band in made["bands"]:
+            for path in sorted((survey / field / band).glob("*.fits*")):
+                yield row_of(path, path.relative_to(survey).as_posix(), band)
+
+
+def make_first_user(kept: store.Store, folder: Path) -> Path | None:
+    """The administrator, where there is none yet: gives the file that has the password."""
+    if kept.user(FIRST_USER) is not None:
+        return None
+    path = folder / "admin-password"
+    password = secrets.token_urlsafe(15)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(password + "\n")
+    kept.add_user(FIRST_USER, accounts.hash_of(password), role="admin")
+    return path
+
+
+def build(args: argparse.Namespace, join: Path) -> Portal:
+    folder: Path = args.dir
+    survey: Path = args.survey or folder / "survey"
+    engine = store.connect(args.db or f"sqlite:///{folder / 'portal.db'}")
+    kept, index = store.Store(engine), Index(engine)
+    if not index.count():
+        index.fill(rows_of(survey))
+    connections = Connections(join, folder / "keys")
+    work = Work(kept, index, connections, survey, folder)
+    limits = Limits(sign_up=accounts.Limit(args.accounts_per_hour, 3600))
+    is_tls = bool(args.certificate or args.behind_tls)
+    return Portal(kept, index, work, survey, is_tls=is_tls, may_sign_up=args.sign_up, limits=limits)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Start the portal.")
+    parser.add_argument("--dir", type=Path, default=Path("portal-data"), help="folder for all that it keeps")
+    parser.add_argument(
+        "--survey", type=Path, help="folder of a survey as make_survey.py writes it [default: one is made]"
+    )
+    parser.add_argument(
+        "--exposures", type=int, default=24, help="of each field and band of a survey that is made"
+    )
+    parser.add_argument(
+        "--db", help="URL of the database [default: SQLite in --dir], such as postgresql+psycopg://HOST/NAME"
+    )
+    parser.add_argument(
+        "--join", type=Path, help="join file of a cluster that is up [default: one is started]"
+    )
+    parser.add_argument("--nodes", default="0..4", help="nodes of a cluster that is started [default: 0..4]")
+    parser.add_argument("--slots", type=int, default=2, help="tasks that a node runs at once [default: 2]")
+    parser.add_argument("--cache", default="1GiB", help="cache of each node [default: 1GiB]")
+    parser.add_argument(
+        "--home-wait", default="30s", help="how long files are waited for that are away [default: 30s]"
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="[default: one that is free]")
+    parser.add_argument("--certificate", help="certificate for TLS, with --key")
+    parser.add_argument("--key", help="its key")
+    parser.add_argument("--behind-tls", action="store_true", help="a proxy in front of this speaks TLS")
+    parser.add_argument(
+        "--sign-up", action=argparse.BooleanOptionalAction, default=True, help="people make accounts"
+    )
+    parser.add_argument(
+        "--accounts-per-hour", type=int, default=20, help="new ones from one address [default: 20]"
+    )
+    args = parser.parse_args()
+    args.dir = args.dir.resolve()
+    args.dir.mkdir(parents=True, exist_ok=True)
+    # What uvicorn would log of each request has addresses of shared pages in it.
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    survey = args.survey or args.dir / "survey"
+    if not (survey / "survey.json").exists():
+        if args.survey:
+            print(
+                f"error: {args.survey} has no survey.json, so it is no survey of make_survey.py",
+                file=sys.stderr,
+            )
+            return 2
+        import make_survey
+
+        print("A survey is made (once): exposures in five bands around M13 and NGC 1316 ...", flush=True)
+        make_survey.make(survey, 13, args.exposures, 60, min(os.cpu_count() or 1, 8))
+    cluster = None
+    try:
+        if args.join is None:
+            options = {"home_wait": args.home_wait, "idle_release": "5m", "dir": args.dir / "cluster"}
+            cluster = eyas.Cluster(args.nodes, args.slots, args.cache, **options)
+        portal = build(args, args.join or cluster.join)  # type: ignore[union-attr]
+        password = make_first_user(portal.store, args.dir)
+        taken = socket.create_server((args.host, args.port))
+        scheme = "https" if args.certificate else "http"
+        if password:
+            print(f"The first user is {FIRST_USER}; the password is in {password}")
+        print(f"The portal is at {scheme}://{args.host}:{taken.getsockname()[1]}", flush=True)
+        config = uvicorn.Config(
+            web.make_app(portal),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ssl_certfile=args.certificate,
+            ssl_keyfile=args.key,
+            proxy_headers=args.behind_tls,
+            timeout_graceful_shutdown=3,
+        )
+        # The server ends in good order at both, and then raises the signal again.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        uvicorn.Server(config).run([taken])
+    except KeyboardInterrupt:
+        pass
+    except OSError as error:
+        print(f"error: {args.host}:{args.port} cannot be listened on: {error.strerror}", file=sys.stderr)
+        return 4
+    except eyas.EyasError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 4
+    finally:
+        if cluster is not None:
+            cluster.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
