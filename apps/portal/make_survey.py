@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 BANDS = {"u": 0.35, "g": 0.8, "r": 1.0, "i": 0.95, "z": 0.7}
 FIELDS = ("m13", "ngc1316")
 # Sources are brighter than those of `make demo`, because a request asks for tens of them and not for thousands.
-BRIGHTNESS = 3.0
+BRIGHTNESS = 4.0
 SIZE_PIXELS = 512
 NGC1316_FILE = "tests/data/comp.fits"  # beside astropy.io.fits
 NGC1316_REACH_PIXELS = 50

@@ -167,8 +167,7 @@ def read_survey(portal: Here) -> dict[str, Any]:
 
 @router.get("/users", summary="All users (administrators)")
 def list_users(portal: Here, user: Admin) -> list[dict[str, Any]]:
-    hidden = ("password", "identity")
-    return [{key: one[key] for key in one if key not in hidden} for one in portal.store.all_users()]
+    return portal.store.all_users()
 
 
 @router.patch("/users/{name}", summary="Change what a user may do (administrators)")

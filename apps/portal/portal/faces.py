@@ -45,7 +45,6 @@ class Portal:
     may_sign_up: bool = True
     limits: Limits = field(default_factory=Limits)
     hashing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(4))
-    identity: Any = None
 
     # ------------------------------------------------------------ signing in
 

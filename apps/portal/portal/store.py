@@ -29,9 +29,7 @@ users = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("name", sa.String(64), nullable=False, unique=True),
-    sa.Column("password", sa.String, nullable=True),
-    # Who of an identity provider this is: its issuer and its subject.
-    sa.Column("identity", sa.String, nullable=True, unique=True),
+    sa.Column("password", sa.String, nullable=False),
     sa.Column("role", sa.String, nullable=False, default="astronomer"),
     sa.Column("is_blocked", sa.Boolean, nullable=False, default=False),
     sa.Column("weight", sa.Integer, nullable=False, default=1),
@@ -125,14 +123,12 @@ class Store:
 
     # ------------------------------------------------------------ people
 
-    def add_user(
-        self, name: str, password: str | None, role: str = "astronomer", identity: str | None = None
-    ) -> bool:
+    def add_user(self, name: str, password: str, role: str = "astronomer") -> bool:
         """Whether the name was free. `password` is its hash."""
-        values = {"name": name, "password": password, "role": role, "identity": identity}
+        values = {"name": name, "password": password, "role": role, "created": time.time()}
         try:
             with self._write() as connection:
-                connection.execute(sa.insert(users).values(created=time.time(), **values))
+                connection.execute(sa.insert(users).values(**values))
         except sa.exc.IntegrityError:
             return False
         return True
@@ -143,9 +139,6 @@ class Store:
     def user_by_id(self, number: int) -> Row | None:
         return self._one(sa.select(users).where(users.c.id == number))
 
-    def user_by_identity(self, identity: str) -> Row | None:
-        return self._one(sa.select(users).where(users.c.identity == identity))
-
     def all_users(self) -> list[dict[str, Any]]:
         """Each with the numbers of their requests and objects."""
         asked = (
@@ -155,7 +148,7 @@ class Store:
             .group_by(users.c.id)
             .order_by(users.c.name)
         )
-        return [{**row, "password": None} for row in self._all(asked)]
+        return [{key: row[key] for key in row if key != "password"} for row in self._all(asked)]
 
     def set_user(self, name: str, **values: Any) -> bool:
         with self._write() as connection:
