@@ -10,6 +10,7 @@
 //! | [`provide`] | nodes from elsewhere: what starts, lists and ends them |
 //! | [`processes`] | the processes: started, looked after, ended |
 //! | [`reach`], [`watch`] | a connection that waits for a dispatcher; a run that is watched to its end |
+//! | [`standing`] | a cluster that stays: made whole, and told to end |
 //! | [`end`], [`kept`] | what a provider that is gone may have left, and what is kept of how it was started |
 //! | [`known`], [`given`] | the clusters of this machine, and who gave them their runs |
 //! | [`starting`], [`keeper`], [`remains`] | who may start a cluster in a folder; what is removed after it |
@@ -29,6 +30,7 @@ pub mod processes;
 pub mod provide;
 pub mod reach;
 pub mod remains;
+pub mod standing;
 pub mod starting;
 pub mod values;
 pub mod watch;

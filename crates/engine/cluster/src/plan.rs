@@ -66,11 +66,14 @@ impl Shape {
             executor_args: vec![],
             provider_args: None,
             blocks_outlive: false,
+            nodes_min: 0,
+            is_elsewhere: false,
             embedded: self.is_embedded,
             lease_ns: self.dispatcher.lease_ns,
         };
         match &self.nodes {
             NodeSource::Fixed(nodes) => {
+                plan.nodes_min = nodes.len() as u32;
                 let of = |(name, node): (String, &NodeShape)| executor_words(&join, &dir, &name, node);
                 plan.executor_args = (1..).map(node_name).zip(nodes).map(of).collect();
             }
@@ -80,6 +83,8 @@ impl Shape {
                 list.extend(shape.words());
                 plan.provider_args = Some(list);
                 plan.blocks_outlive = shape.kind.blocks_outlive();
+                plan.nodes_min = shape.nodes.min;
+                plan.is_elsewhere = shape.kind.is_elsewhere();
             }
         }
         Ok(plan)
@@ -126,6 +131,10 @@ pub struct Plan {
     pub provider_args: Option<Vec<String>>,
     /// The provider's nodes go on where it is killed.
     pub blocks_outlive: bool,
+    /// So many nodes are there without work.
+    pub nodes_min: u32,
+    /// Nodes are not processes of this machine.
+    pub is_elsewhere: bool,
     /// Parts end when this process ends.
     pub embedded: bool,
     /// Nodes that find no dispatcher for this long end.
