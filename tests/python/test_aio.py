@@ -39,6 +39,7 @@ def test_runs_and_calls_are_awaited_while_the_loop_goes_on(tmp_path: Path) -> No
             base = c.context(int, "10")
             assert await c.submit(pow, base, 2) == 100
             assert [n async for n in c.map_calls(pow, range(4), [base] * 4)] == [0, 1, 1024, 59049]
+            assert [n async for n in c.map(pow, range(4), context=base)] == [0, 1, 1024, 59049]
             ones = [c.submit(abs, -1)] * 5
             assert [n async for n in c.map_calls(abs, ones, chunksize=2)] == [1] * 5
             assert await run.wait() and run.n_tasks == 4

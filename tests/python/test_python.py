@@ -18,6 +18,7 @@ import eyas
 import numpy as np
 import pytest
 from eyas import _ffi, _worker, functions
+from eyas.functions import CallFuture
 from eyas.futures import Executor
 from harness import Start, wait_until
 
@@ -91,16 +92,12 @@ def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: P
         cluster.map("echo {nonsense}", numbers(here, 1))
     with pytest.raises(eyas.EyasError, match="cannot be split into words: No closing quotation"):
         cluster.map("echo 'x", numbers(here, 1))
-    with pytest.raises(eyas.EyasError, match=r"map runs programs, and .* is a function"):
-        cluster.map(len, numbers(here, 1))  # type: ignore[arg-type]
     with pytest.raises(eyas.EyasError, match="a task is 'true', and not a dictionary"):
         cluster.run(["true"])  # type: ignore[list-item]
     with pytest.raises(eyas.EyasError, match="rubbish"):
         cluster.map("true {in}", numbers(here, 1), rubbish=3)
     with pytest.raises(eyas.EyasError, match="no-such-policy"):
         eyas.Cluster(placement="no-such-policy")
-    with pytest.raises(eyas.EyasError, match="takes no provider"):
-        eyas.Cluster(provider="slurm")
     with pytest.raises(eyas.ClusterLost):
         eyas.connect(here / "join.json")
 
@@ -304,8 +301,10 @@ def test_a_call_that_the_cluster_refuses_takes_no_other_with_it(cluster: eyas.Cl
 def test_a_worker_that_dies_fails_its_call_alone(cluster: eyas.Cluster) -> None:
     others = [cluster.submit(power, n) for n in range(20)]
     lost: list[Future[Any]] = [cluster.submit(os._exit, 0), cluster.submit(os.abort)]
-    for future in lost:
-        with pytest.raises(eyas.WorkerLost):
+    for future, how in zip(
+        lost, ["ended without an answer, with status 0", "ended by signal 6"], strict=True
+    ):
+        with pytest.raises(eyas.WorkerLost, match=how):
             future.result(60)
     assert [future.result(60) for future in others] == [n * n for n in range(20)]
 
@@ -428,6 +427,92 @@ def test_a_context_is_made_once_in_each_worker_and_anew_when_its_file_changed(
         pickle.dumps(model)
     with pytest.raises(TypeError, match="3 makes no context"):
         cluster.context(3)  # type: ignore[arg-type]
+
+
+def test_map_of_a_function_calls_it_with_a_context_behind_the_elements(cluster: eyas.Cluster) -> None:
+    def predict(chunk: int, weight: int, base: int) -> int:
+        return base * chunk + weight
+
+    model = cluster.context(int, "100")
+    expect = [100, 201, 302, 403, 504]
+    assert list(cluster.map(predict, range(1, 6), range(5), context=model)) == expect
+    chunked = cluster.map(predict, range(1, 6), range(5), context=model, chunksize=2, retries=1)
+    assert list(chunked) == expect
+    assert list(cluster.map_calls(predict, range(1, 6), range(5), base=100, chunksize=3)) == expect
+    assert list(cluster.map(abs, [-1, -2])) == [1, 2]
+    assert list(cluster.map(pow, [2, 3], context=2)) == [4, 9], "a plain value is one, too"
+    with pytest.raises(TypeError, match="nothing to call the function with"):
+        cluster.map(abs)
+
+
+def test_tasks_of_chunks_have_the_name_of_the_function(cluster: eyas.Cluster) -> None:
+    calls = cluster._map_calls(power, (range(4),), None, 2, {})
+    assert [call.result(60) for call in calls] == [[0, 1], [4, 9]]
+    assert all(str(call.task).startswith("power-") for call in calls if isinstance(call, CallFuture))
+    assert cluster.runs("functions")[-1].status() is not None
+
+
+def kept_contexts() -> list[str]:
+    return [name for name, _ in _worker._contexts.items()]
+
+
+def test_a_context_that_is_dropped_goes_from_the_workers(start: Start) -> None:
+    with eyas.Cluster(nodes=1, slots=1) as c:
+        one, two, three = (c.context(bytes, n) for n in range(3))
+        assert list(c.map(len, [one, two, three])) == [0, 1, 2]
+        assert len(c.submit(kept_contexts).result(60)) == 3
+        one.drop()
+        assert len(c.submit(kept_contexts).result(60)) == 2
+        with pytest.raises(ValueError, match="a context was dropped"):
+            c.submit(len, one).result(60)
+        # One that is made again of the same is another one.
+        again = c.context(bytes, 0)
+        assert c.submit(len, again).result(60) == 0
+        assert len(c.submit(kept_contexts).result(60)) == 3
+        twin = c.context(bytes, 1)
+        del two
+        assert len(c.submit(kept_contexts).result(60)) == 3, "its twin has the same value"
+        del twin
+        assert len(c.submit(kept_contexts).result(60)) == 2
+
+
+def test_contexts_are_the_last_to_go_where_memory_is_bounded(start: Start) -> None:
+    def fill(n_mib: int) -> bytearray:
+        return bytearray(b"x") * (n_mib << 20)
+
+    def use(model: bytearray, array: Any) -> tuple[int, float]:
+        return os.getpid(), float(array.sum())
+
+    with eyas.Cluster(nodes=1, slots=1, worker_memory="200MiB") as c:
+        model = c.context(fill, 40)
+        arrays = [np.full(40 << 17, n) for n in range(6)]
+        used = [c.submit(use, model, array).result(60) for array in arrays]
+        assert len({pid for pid, _ in used}) == 1, "arrays go, and the process stays"
+        assert len(c.submit(kept_contexts).result(60)) == 1, "with the context"
+        pid = c.submit(lambda _: os.getpid(), c.context(fill, 210)).result(60)
+        assert pid == used[0][0]
+        assert c.submit(kept_contexts).result(60) == [], "then contexts go"
+
+
+def test_a_context_of_a_gpu_is_made_once_for_each_gpu(start: Start) -> None:
+    def load() -> tuple[str, int]:
+        return os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
+
+    def use(made: tuple[str, int]) -> tuple[str, int]:
+        assert made == load()
+        time.sleep(0.05)
+        return made
+
+    with eyas.Cluster(nodes=1, slots=4, gpus=2) as c:
+        model = c.context(load)
+        seen = set()
+        for _ in range(5):
+            # Calls that need no gpu come between them, and some go on meanwhile.
+            others = [c.submit(time.sleep, 0.1) for _ in range(2)]
+            calls = [c.submit(use, model, resources={"gpus": 1}) for _ in range(4)]
+            seen |= {call.result(60) for call in calls}
+            wait(others, 60)
+        assert sorted(gpu for gpu, _ in seen) == ["0", "1"], seen
 
 
 def test_workers_end_at_their_bounds_and_lose_no_call(start: Start) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._find import find_binary
+    from ._options import ClusterOptions
     from .cluster import Client, Cluster, connect, glob
     from .errors import ClusterLost, EyasError, TaskFailed, WorkerLost
     from .files import File
@@ -29,6 +30,7 @@ __all__ = [
     "Client",
     "Cluster",
     "ClusterLost",
+    "ClusterOptions",
     "EyasError",
     "File",
     "Run",
@@ -47,6 +49,7 @@ _HOMES = {
     "Client": "cluster",
     "Cluster": "cluster",
     "ClusterLost": "errors",
+    "ClusterOptions": "_options",
     "EyasError": "errors",
     "File": "files",
     "Run": "runs",

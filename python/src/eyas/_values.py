@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -40,9 +40,15 @@ def chunks_of(elements: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
         yield chunk
 
 
-def call_chunk(fn: Callable[..., T], chunk: tuple[tuple[Any, ...], ...]) -> list[T]:
-    """Call a function for each of these arguments."""
-    return [fn(*args) for args in chunk]
+def call_chunk(
+    fn: Callable[..., T],
+    chunk: tuple[tuple[Any, ...], ...],
+    last: tuple[Any, ...] = (),
+    named: Mapping[str, Any] | None = None,
+) -> list[T]:
+    """Call a function for each of these arguments; all calls have the `last` and the `named` ones besides."""
+    given = named or {}
+    return [fn(*args, *last, **given) for args in chunk]
 
 
 def in_order(calls: deque[Future[Any]], chunksize: int) -> Iterator[Any]:

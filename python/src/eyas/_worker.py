@@ -42,8 +42,8 @@ KEPT_BYTES_MAX = 1 << 30
 PRINTED_BYTES_MAX = 16 << 10
 
 _objects: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-# What contexts made here, with the sizes and times of their files then.
-_contexts: dict[str, tuple[Any, list[tuple[int, int]]]] = {}
+# What contexts made here, with the sizes and times of their files then; the one that was used last stands last.
+_contexts: OrderedDict[str, tuple[Any, list[tuple[int, int]]]] = OrderedDict()
 # How many calls were done here.
 _n_calls = 0
 # Added to the status of a call behind which this process ends.
@@ -151,6 +151,7 @@ def _context(name: str, files: list[str]) -> Any:
             maker, args, kwargs = _Unpickler(file).load()
         known = maker(*args, **kwargs), found
         _contexts[name] = known
+    _contexts.move_to_end(name)
     return known[0]
 
 
@@ -346,11 +347,34 @@ def _bytes_held() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def _holds_too_much(bytes_max: int) -> bool:
+    """Whether this process has more memory than it may, also when what nobody needs has gone: first what calls share, and last the
+    contexts, the one that was not used for longest first.
+    """
+    if _bytes_held() <= bytes_max:
+        return False
+    import ctypes
+    import gc
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while _objects or _contexts:
+        if _objects:
+            _objects.clear()
+        else:
+            _contexts.popitem(last=False)
+        gc.collect()
+        if trim is not None:
+            trim(0)
+        if _bytes_held() <= bytes_max:
+            return False
+    return True
+
+
 def _is_worn(bounds: tuple[int | None, int | None]) -> bool:
     """Whether this process has done as many calls, or has as much memory, as it may."""
     calls_max, bytes_max = bounds
     return (calls_max is not None and _n_calls >= calls_max) or (
-        bytes_max is not None and _bytes_held() > bytes_max
+        bytes_max is not None and _holds_too_much(bytes_max)
     )
 
 
@@ -379,13 +403,15 @@ def answer_to(word: str) -> tuple[int, bytes]:
                 text = file.read()
         else:
             text = base64.b64decode(word[1:])
-        version, path, pool, bounds, aside, results, call = pickle.loads(text)
+        version, path, pool, bounds, dropped, aside, results, call = pickle.loads(text)
         if version != sys.version_info[:2]:
             theirs, ours = (".".join(map(str, of)) for of in (version, sys.version_info[:2]))
             raise RuntimeError(
                 f"the client has Python {theirs}, and {sys.executable} on this node is {ours}: use the same"
             )
         sys.path.extend(entry for entry in path if entry not in sys.path)
+        for name in dropped:
+            _contexts.pop(name, None)
         if pool is not None and pool[0] not in _begun:
             kind = b"I"
             initializer, arguments = pickle.loads(pool[1])

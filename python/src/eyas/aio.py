@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import cluster, runs
 
 if TYPE_CHECKING:
     import pyarrow
+    from typing_extensions import Unpack
 
+    from ._options import ClusterOptions
     from .functions import Context
     from .tables import Table
 
@@ -154,7 +156,8 @@ class Client:
     ) -> None:
         await asyncio.to_thread(self.sync.close)
 
-    async def map(
+    @overload
+    def map(
         self,
         command: str | Sequence[str],
         files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Table = (),
@@ -163,14 +166,28 @@ class Client:
         shell: bool = False,
         name: str | None = None,
         **options: object,
-    ) -> Run:
-        """Run a program once for each file, as `eyas.Client.map`."""
-        sync = self.sync
-        return Run(
-            await asyncio.to_thread(
-                lambda: sync.map(command, files, out=out, shell=shell, name=name, **options)
-            )
-        )
+    ) -> Coroutine[Any, Any, Run]: ...
+
+    @overload
+    def map(
+        self,
+        command: Callable[..., T],
+        *iterables: Iterable[Any],
+        context: object = None,
+        chunksize: int = 1,
+        **options: Any,
+    ) -> AsyncIterator[T]: ...
+
+    def map(self, command: Any, *files: Any, **options: Any) -> Any:
+        """Run a program once for each file, as `eyas.Client.map`: `run = await c.map("wc {in}", files)`. Or call a function once for
+        each element, as `map_calls`: `async for found in c.map(predict, chunks, context=model)`.
+        """
+        if callable(command):
+            return self.map_calls(command, *files, **options)
+        return self._map_program(command, *files, **options)
+
+    async def _map_program(self, command: Any, *files: Any, **options: Any) -> Run:
+        return Run(await asyncio.to_thread(lambda: self.sync.map(command, *files, **options)))
 
     async def run(
         self,
@@ -194,11 +211,17 @@ class Client:
         return self.sync.context(maker, *args, **kwargs)
 
     async def map_calls(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], chunksize: int = 1, **options: Any
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        context: object = None,
+        chunksize: int = 1,
+        **options: Any,
     ) -> AsyncIterator[T]:
         """Call a function once for each element, as `eyas.Client.map_calls`; for `async for`."""
         elements = tuple(map(_futures_of, each) for each in iterables)
-        calls = await asyncio.to_thread(self.sync._map_calls, fn, elements, chunksize, options)
+        last, named = _futures_of(context), _futures_of(options)
+        calls = await asyncio.to_thread(self.sync._map_calls, fn, elements, last, chunksize, named)
         while calls:
             result = await Call(calls.popleft())
             for one in [result] if chunksize == 1 else result:
@@ -224,12 +247,14 @@ class Cluster(Client):
 
     def __init__(
         self,
-        nodes: int | str = 1,
+        nodes: int | str | tuple[int, int] | None = None,
         slots: int | None = None,
         cache: int | str | None = None,
         *,
         worker_memory: int | str | None = None,
-        **options: object,
+        spool: str | os.PathLike[str] | None = None,
+        **options: Unpack[ClusterOptions],
     ) -> None:
-        start: Callable[..., cluster.Client] = cluster.Cluster
-        super().__init__(lambda: start(nodes, slots, cache, worker_memory=worker_memory, **options))
+        super().__init__(
+            lambda: cluster.Cluster(nodes, slots, cache, worker_memory=worker_memory, spool=spool, **options)
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import threading
 import uuid
 import weakref
@@ -12,16 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _ffi
 from ._find import find_binary
+from ._options import given
 from ._values import call_chunk, chunks_of, in_order, parse_bytes
 from .errors import EyasError, raise_ours
 from .files import File
 from .runs import Run
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import ClusterOptions
     from .functions import Calls, Context
     from .tables import Table
 
@@ -77,6 +82,8 @@ def _several(name: str, value: object) -> str:
     return ",".join(values)
 
 
+# What `submit` takes beside the arguments of the function.
+_LIMITS = ("resources", "retries", "walltime")
 # Options of `eyas map` that say what the tasks are. The others are about a cluster, or about a command line.
 _MAP_OPTIONS = frozenset(
     "out shell param csv tsv files range keep_new with container env env_file no_replace cpus task_gpus task_resource"
@@ -227,6 +234,7 @@ class Client:
 
     # ------------------------------------------------------------ programs
 
+    @overload
     def map(
         self,
         command: str | Sequence[str],
@@ -236,11 +244,26 @@ class Client:
         shell: bool = False,
         name: str | None = None,
         **options: object,
-    ) -> Run:
-        """Run a program once for each file, as `eyas map` does.
+    ) -> Run: ...
 
-        Parameters
-        ----------
+    @overload
+    def map(
+        self,
+        command: Callable[..., T],
+        *iterables: Iterable[Any],
+        context: object = None,
+        chunksize: int = 1,
+        **options: Any,
+    ) -> Iterator[T]: ...
+
+    def map(self, command: Any, *files: Any, **options: Any) -> Any:
+        """Run a program once for each file, as `eyas map` does; or call a function once for each element, as `map_calls` does.
+
+            run = c.map("wc -c {in}", eyas.glob("sky/*.fits"), out="sizes/{stem}.txt", shell=True)
+            for found in c.map(predict, chunks, context=model): ...
+
+        Parameters of a program; those of a function are those of `map_calls`
+        ---------------------------------------------------------------------
         command : the program and its words, with `{in}`, `{out}`, `{stem}`, `{name}`, ...; a text is split as a shell splits it,
             and with `shell` it goes to the shell as it is.
         files : paths, URLs or patterns; each file makes one task. Or a table of pandas, Polars or PyArrow: each row makes one task, its
@@ -254,16 +277,26 @@ class Client:
         ------
         EyasError : an option, a template or a file is wrong; nothing was started.
         """
+        if callable(command):
+            return self.map_calls(command, *files, **options)
+        return self._map_program(command, *files, **options)
+
+    def _map_program(
+        self,
+        command: str | Sequence[str],
+        files: str | os.PathLike[str] | File | Iterable[str | os.PathLike[str] | File] | Table = (),
+        *,
+        out: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+        shell: bool = False,
+        name: str | None = None,
+        **options: object,
+    ) -> Run:
         from . import tables
 
         if tables.is_table(files):
             with tables.as_csv(files) as path:
-                given: dict[str, Any] = {**options, "csv": path}
-                return self.map(command, out=out, shell=shell, name=name, **given)
-        if callable(command):
-            raise EyasError(
-                f"map runs programs, and {command!r} is a function", "use map_calls(function, values)"
-            )
+                more: dict[str, Any] = {**options, "csv": path}
+                return self._map_program(command, out=out, shell=shell, name=name, **more)
         if isinstance(command, str):
             try:
                 words = [command] if shell else shlex.split(command)
@@ -277,9 +310,9 @@ class Client:
         _refuse_others(options)
         if not "".join(words).strip():
             raise EyasError("the command is empty: name a program")
-        more = _words({"out": outs, "shell": shell, **options})
+        said = _words({"out": outs, "shell": shell, **options})
         try:
-            number, n_tasks = self._connection().submit_map(name or " ".join(words), more, names, words)
+            number, n_tasks = self._connection().submit_map(name or " ".join(words), said, names, words)
         except _ffi.FfiError as error:
             raise_ours(error)
         return Run(self, number, n_tasks)
@@ -332,7 +365,7 @@ class Client:
             if self._calls is None:
                 from .functions import Calls
 
-                self._calls = Calls(self._join, self._spool, self._worker_bytes_max)
+                self._calls = Calls(self._join, self._spool, self._worker_bytes_max, self._own)
             return self._calls
 
     def submit(
@@ -369,24 +402,33 @@ class Client:
             made. Where the file has changed, the value is made anew.
 
         The context is an argument of calls, or a name that their functions use, and arrives as the value. A call whose context cannot be
-        made raises what the maker raised; the next call tries again.
+        made raises what the maker raised; the next call tries again. Workers let the value go when the context is dropped, by `drop` or `del`,
+        and, where `worker_memory` bounds them, when nothing else is left to let go.
         """
         return self._functions().context(maker, args, kwargs)
 
     def map_calls(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], chunksize: int = 1, **options: Any
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        context: object = None,
+        chunksize: int = 1,
+        **options: Any,
     ) -> Iterator[T]:
         """Call a function once for each element, as the built-in `map` does; gives the results in order.
 
+        context : one further argument of all calls, behind those of the iterables: a `Context` arrives as its value, and so does
+            anything else.
         chunksize : so many elements are one task, for functions that take less than a millisecond.
         options : those of `submit`.
         """
-        return in_order(self._map_calls(fn, iterables, chunksize, options), chunksize)
+        return in_order(self._map_calls(fn, iterables, context, chunksize, options), chunksize)
 
     def _map_calls(
         self,
         fn: Callable[..., Any],
         iterables: tuple[Iterable[Any], ...],
+        context: object,
         chunksize: int,
         options: Mapping[str, Any],
     ) -> deque[Future[Any]]:
@@ -394,10 +436,16 @@ class Client:
             raise ValueError(f"chunksize is {chunksize!r}: give a whole number above 0")
         if not iterables:
             raise TypeError("map_calls has nothing to call the function with: give it an iterable")
+        last = () if context is None else (context,)
         if chunksize == 1:
-            return deque(self.submit(fn, *args, **options) for args in zip(*iterables))
-        chunks = chunks_of(zip(*iterables), chunksize)
-        return deque(self.submit(call_chunk, fn, chunk, **options) for chunk in chunks)
+            return deque(self.submit(fn, *args, *last, **options) for args in zip(*iterables))
+        calls = self._functions()
+        limits = {name: options[name] for name in _LIMITS if name in options}
+        named = {name: value for name, value in options.items() if name not in _LIMITS}
+        return deque(
+            calls.submit(call_chunk, (fn, chunk, last, named), {}, named_after=fn, **limits)
+            for chunk in chunks_of(zip(*iterables), chunksize)
+        )
 
     # ------------------------------------------------------------ the end
 
@@ -441,50 +489,52 @@ class Cluster(Client):
 
     def __init__(
         self,
-        nodes: int | str = 1,
+        nodes: int | str | tuple[int, int] | None = None,
         slots: int | None = None,
         cache: int | str | None = None,
         *,
         worker_memory: int | str | None = None,
-        **options: object,
+        spool: str | os.PathLike[str] | None = None,
+        **options: Unpack[ClusterOptions],
     ) -> None:
         """Start a cluster.
 
+            with eyas.Cluster(provider="slurm", nodes=(0, 20), walltime="1h", partition="long") as c: ...
+
         Parameters
         ----------
-        nodes : how many nodes, which are processes of this machine. Nodes of a batch system come with `eyas up --provider slurm` and
-            `eyas.connect`.
+        nodes : how many nodes; the fewest and the most, `(0, 20)` or `"0..20"`, where they come and go with the work; default: 1, or all
+            hosts that `provider` names.
         slots : how many tasks a node runs at once; default: its processors.
         cache : the size of each node's cache, such as `"2GiB"`.
-        worker_memory : as of `Client`.
-        options : any option of `eyas run` about a cluster of this machine, such as `placement="max-cache-hit"`, `dir="folder"`.
+        worker_memory, spool : as of `connect`. The default of `spool` is a folder of this cluster, of nodes elsewhere one in the user's
+            folder for state, which they have to share.
+        options : `provider` says where the nodes come from; default: they are processes of this machine. `eyas.ClusterOptions` names
+            this and all others, such as `placement="max-cache-hit"`, `dir="folder"`.
 
         Raises
         ------
         EyasError : an option is wrong.
         ClusterLost : the cluster could not be started.
         """
-        if "provider" in options:
-            raise EyasError(
-                "a cluster of this process has nodes of this machine only, so it takes no provider",
-                "start it with `eyas up --provider KIND`, and give its join file to eyas.connect",
-            )
         _prepare()
+        said: dict[str, object] = {"nodes": nodes, "slots": slots, "cache": cache, **options}
         try:
-            self._own = _ffi.Cluster.start(
-                _words({"nodes": nodes, "slots": slots, "cache": cache, **options})
-            )
+            self._own = _ffi.Cluster.start(given(said), sys.executable)
         except _ffi.FfiError as error:
             raise_ours(error)
         try:
-            super().__init__(self._own.join(), spool=self._own.dir(), worker_memory=worker_memory)
-            self._spool = self._own.dir() / "calls"
+            super().__init__(self._own.join(), spool=spool, worker_memory=worker_memory)
+            if spool is None:
+                self._spool = self._own.spool()
         except BaseException:
             self._own.end()
             raise
 
     def __repr__(self) -> str:
-        return f"<eyas.Cluster in {os.fspath(self._spool.parent)}>"
+        return (
+            f"<eyas.Cluster in {os.fspath(self._own.dir())}>" if self._own is not None else "<eyas.Cluster>"
+        )
 
     def processes(self) -> dict[str, int]:
         """The processes of the cluster: the name of each part, and its process id."""

@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
@@ -51,6 +51,8 @@ NAME_MAX = 50
 RETRIES_MAX = AMOUNT_MAX = 2**32 - 1
 CPUS_MAX = 4_000_000
 WALLTIME_S_MAX = 100 * 365 * 86_400
+# So many contexts at most that were dropped are named to workers, which let them go.
+DROPPED_MAX = 16
 # So many calls at most are given to the cluster at once.
 BATCH_MAX = 2000
 
@@ -147,6 +149,8 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is Context:
             if value._spool.is_cleared:
                 raise ValueError("a context is of a cluster that was closed: make it again with `context`")
+            if not value._finalizer.alive:
+                raise ValueError("a context was dropped: make it again with `context`")
             self.inputs.update(value._inputs)
             self.needs.append(value)
             return "context", (value._name, value._files)
@@ -219,6 +223,29 @@ class Spool:
         self._recent_bytes = 0
         # Files of arrays, by their layouts. To compare an array with its file takes a tenth of the time of a digest.
         self._written: OrderedDict[tuple[Any, ...], _Written] = OrderedDict()
+        # How many contexts have each name.
+        self._n_contexts: Counter[str] = Counter()
+        # Names of contexts that were dropped: as they come, which may be at any moment, and those that workers are told of.
+        self.gone: deque[str] = deque()
+        self._dropped: deque[str] = deque(maxlen=DROPPED_MAX)
+
+    def has_context(self, name: str) -> None:
+        """Note a context of that name, which goes into `gone` when it is dropped."""
+        with self._lock:
+            self._n_contexts[name] += 1
+            if name in self._dropped:
+                self._dropped.remove(name)
+
+    def dropped(self) -> tuple[str, ...]:
+        """The names of contexts that workers are to let go, the last ones that were dropped."""
+        with self._lock:
+            while self.gone:
+                name = self.gone.popleft()
+                self._n_contexts[name] -= 1
+                if not self._n_contexts[name]:
+                    del self._n_contexts[name]
+                    self._dropped.append(name)
+            return tuple(self._dropped)
 
     def keep(self, value: Any) -> _Kept:
         """The file with a value, written where it is not there."""
@@ -335,10 +362,10 @@ class _Stored:
 
 class Context:
     """A value that each worker makes once and keeps: what `Client.context` gives. As an argument of a call, or as a name that its
-    function uses, it arrives as the value.
+    function uses, it arrives as the value. The workers keep it as long as this is there, or until `drop`.
     """
 
-    __slots__ = ("_files", "_inputs", "_name", "_needs", "_spool")
+    __slots__ = ("__weakref__", "_files", "_finalizer", "_inputs", "_name", "_needs", "_spool")
 
     def __init__(
         self, spool: Spool, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -356,6 +383,16 @@ class Context:
         self._name = f"contexts/{kept.path.name}"
         self._files = [name for name in packer.inputs if name.startswith("contexts/")]
         self._inputs = {**packer.inputs, self._name: str(kept.path)}
+        spool.has_context(self._name)
+        # It is called at any moment, so it takes no lock.
+        self._finalizer = weakref.finalize(self, spool.gone.append, self._name)
+        self._finalizer.atexit = False
+
+    def drop(self) -> None:
+        """Have the workers let the value go: each does before its next call. Calls that were submitted with it still have it; no further
+        ones may. `del` does the same, when no call needs it any more.
+        """
+        self._finalizer()
 
     def __reduce__(self) -> Any:
         raise TypeError("a context is made by workers: it goes with calls, and cannot be pickled otherwise")
@@ -368,12 +405,17 @@ class _Packed:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], spool: Spool
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        spool: Spool,
+        named_after: Callable[..., Any],
     ) -> None:
         # It becomes a part of the name of a file.
-        name = str(getattr(fn, "__name__", ""))[:NAME_MAX]
+        name = str(getattr(named_after, "__name__", ""))[:NAME_MAX]
         self.name = "".join(c if c.isprintable() and c != "/" else "_" for c in name) or "call"
-        self.label = _name_of(fn)
+        self.label = _name_of(named_after)
         self.limits: dict[str, object] = {}
         self._spool = spool
         packed = io.BytesIO()
@@ -536,8 +578,12 @@ def _close(calls: weakref.ref[Calls]) -> None:
 class Calls:
     """The calls of a client."""
 
-    def __init__(self, join: Path, spool: Path, worker_bytes_max: int | None) -> None:
+    def __init__(
+        self, join: Path, spool: Path, worker_bytes_max: int | None, own: _ffi.Cluster | None = None
+    ) -> None:
         self._join = join
+        # The cluster of this process that the calls go to, which is looked after as long as somebody has it.
+        self._own = weakref.ref(own) if own is not None else None
         self._spool = Spool(spool)
         self._worker_bytes_max = worker_bytes_max
         self._name = uuid.uuid4().hex[:8]
@@ -597,10 +643,11 @@ class Calls:
         retries: int = 0,
         walltime: float | None = None,
         pool: Pool | None = None,
+        named_after: Callable[..., Any] | None = None,
     ) -> CallFuture:
         future = CallFuture(self, pool)
         limits = _limits(resources, retries, walltime)
-        self.give(future, fn, args, kwargs, limits)
+        self.give(future, fn, args, kwargs, limits, named_after)
         return future
 
     def give(
@@ -610,12 +657,15 @@ class Calls:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limits: dict[str, object] | None = None,
+        named_after: Callable[..., Any] | None = None,
     ) -> None:
-        """Give a call to the cluster when the futures in it are done. Its values are taken as they are now."""
+        """Give a call to the cluster when the futures in it are done. Its values are taken as they are now. `named_after`: the function
+        whose name its task has, where that is another one.
+        """
         if self._gone is not None:
             raise ClusterLost(f"the cluster takes no calls any more: {self._gone}")
         try:
-            call = _Packed(fn, args, kwargs, self._spool)
+            call = _Packed(fn, args, kwargs, self._spool, named_after or fn)
         except Exception as error:
             # As the standard library does: the future has the error.
             future._settle(None, error)
@@ -665,7 +715,7 @@ class Calls:
             path = self._module_path()
             stays = call.label in self._large
             result = str(self._result_path(task))
-            known = sys.version_info[:2], path, told, bounds, None if stays else result
+            known = sys.version_info[:2], path, told, bounds, self._spool.dropped(), None if stays else result
             text = pickle.dumps((*known, call.results, call.text), protocol=5)
             if len(text) > INLINE_BYTES_MAX:
                 kept = self._spool.write([text])
@@ -849,7 +899,10 @@ class Calls:
         """The thread that hears of the calls that have ended."""
         while True:
             try:
-                found = self._ends.next()
+                found = self._ends.next(self._own() if self._own is not None else None)
+            except _ffi.PartEnded as error:
+                self._lose(error)
+                return
             except _ffi.FfiError as error:
                 if not self._reconnect(error):
                     return
@@ -886,13 +939,17 @@ class Calls:
                     self._ends.follow(self._run)
             return True
         except _ffi.FfiError:
-            with self._lock:
-                self._gone = ClusterLost(error.args[0], error.args[1])
-                left = list(self._open.values())
-                self._open.clear()
-            for future in left:
-                future._settle(None, self._gone)
+            self._lose(error)
             return False
+
+    def _lose(self, error: _ffi.FfiError) -> None:
+        """The cluster cannot go on: no call that it has will end."""
+        with self._lock:
+            self._gone = ClusterLost(error.args[0], error.args[1])
+            left = list(self._open.values())
+            self._open.clear()
+        for future in left:
+            future._settle(None, self._gone)
 
     def _settle(self, future: CallFuture, run: int, task: _ffi.EndedTask) -> None:
         if future._is_unwanted and task["state"] == "cancelled":
@@ -921,8 +978,9 @@ class Calls:
         if not kind or (task["state"] == "failed" and kind in b"RF"):
             stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
             reason = task["reason"] or "it did not say what it returned"
-            ended = reason.startswith(("the program ended with status ", "the program was ended by signal "))
-            if ended:
+            if reason.startswith("the program ended without an answer"):
+                return None, WorkerLost(task["id"], run, reason, stderr)
+            if reason.startswith(("the program ended with status ", "the program was ended by signal ")):
                 return None, WorkerLost(task["id"], run, f"{reason} before the function returned", stderr)
             return None, TaskFailed(task["id"], run, reason, stderr)
         value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))

@@ -8,7 +8,7 @@ use eyas_core::network::NetworkUse;
 use eyas_text::Shell;
 use std::path::PathBuf;
 
-mod values;
+pub mod values;
 
 pub use eyas_cluster::options::ProviderKind;
 pub use eyas_cluster::values::{Amount, BatchOption, Gpus, Nodes, SystemUser};

@@ -5,6 +5,7 @@ use crate::fault::bad;
 use crate::print::{plural, reason};
 use crate::{Exit, Fault};
 use eyas_batch::{BatchSystem, GridEngine, Slurm, env};
+use eyas_cluster::Cluster;
 use eyas_cluster::options::ProviderShape;
 use eyas_cluster::provide::shared_state;
 use eyas_runtime::provider::{Share, claim, sweep_shares};
@@ -143,6 +144,13 @@ pub fn faults(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Vec<Fault> 
 /// Checks that what this provider needs is installed here and takes its options, before anything is made.
 pub fn check_tools(args: &ClusterArgs) -> Result<(), Fault> {
     Ok(args.provide.shape_with(&args.node).check_tools()?)
+}
+
+/// The folder that nodes elsewhere share with the dispatcher of this cluster, which goes when the cluster ends. It is made.
+pub fn shared_folder(cluster: &Cluster) -> Result<PathBuf, Fault> {
+    let share = Share::of(&shared_state()?, cluster.target().cluster());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(share.dir())?;
+    Ok(share.dir().to_path_buf())
 }
 
 /// Writes the cluster's key into the folder where nodes find it, and whose it is. `join`: the first dispatcher's join file.

@@ -5,7 +5,7 @@ use crate::fault::bad;
 use crate::map::{MapArgs, list_of};
 use crate::running::{remove_left, start_own};
 use crate::tell::story_of;
-use crate::{Exit, Fault, add, data, declared, dirs, local, progress};
+use crate::{Exit, Fault, add, data, declared, dirs, local, progress, provide};
 use clap::{Args, Parser};
 use eyas_cluster::Cluster;
 use eyas_tasklist::TaskList;
@@ -45,17 +45,23 @@ fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
 pub struct OwnCluster {
     pub cluster: Cluster,
     is_dir_ours: bool,
+    spool: PathBuf,
 }
 
 impl OwnCluster {
-    /// Starts a cluster as `eyas run` does with these options.
-    pub fn start(words: &[String]) -> Result<OwnCluster, Fault> {
-        let args = parse::<ClusterArgs>(words)?;
-        if args.profile.is_some() {
-            return Err(bad("a profile is options of the command line; give the options themselves"));
-        }
-        let (cluster, is_dir_ours) = start_own(&args)?;
-        Ok(OwnCluster { cluster, is_dir_ours })
+    /// Starts a cluster as `eyas run` does.
+    pub fn start(args: &ClusterArgs) -> Result<OwnCluster, Fault> {
+        let (cluster, is_dir_ours) = start_own(args)?;
+        let home = match args.provide.is_elsewhere() {
+            true => provide::shared_folder(&cluster)?,
+            false => cluster.dir().to_path_buf(),
+        };
+        Ok(OwnCluster { cluster, is_dir_ours, spool: home.join("calls") })
+    }
+
+    /// A folder for files that go with the cluster, which is not made yet: all nodes can read it.
+    pub fn spool(&self) -> &Path {
+        &self.spool
     }
 
     /// Ends all parts, and removes the caches where nobody named the folder. Gives a sentence for each thing that may be left.

@@ -1,29 +1,34 @@
 //! A cluster of this process.
 
-use crate::error::{of, of_fault};
+use crate::error::{of, of_options, sentence};
+use crate::options::{Value, cluster_args};
 use crate::wait::{runtime, wait_for};
+use eyas_cli::Fault;
 use eyas_cli::words::OwnCluster;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
-#[pyclass(frozen)]
+#[pyclass(frozen, weakref)]
 pub struct Cluster {
     runtime: Runtime,
     pub(crate) own: Mutex<Option<OwnCluster>>,
     join: PathBuf,
     dir: PathBuf,
+    spool: PathBuf,
 }
 
 #[pymethods]
 impl Cluster {
-    /// Starts a cluster as `eyas run` does with these options.
+    /// Starts a cluster as `eyas run` does with these options, whose names are those of Python. `python`: the Python that asks.
     #[staticmethod]
-    fn start(py: Python<'_>, options: Vec<String>) -> PyResult<Cluster> {
-        let own = py.detach(|| OwnCluster::start(&options)).map_err(of_fault)?;
+    fn start(py: Python<'_>, options: Vec<(String, Value)>, python: PathBuf) -> PyResult<Cluster> {
+        let start = || OwnCluster::start(&cluster_args(options, python)?);
+        let own = py.detach(start).map_err(of_options)?;
         let (join, dir) = (own.cluster.target().path().to_path_buf(), own.cluster.dir().to_path_buf());
-        Ok(Cluster { runtime: runtime(), own: Mutex::new(Some(own)), join, dir })
+        let spool = own.spool().to_path_buf();
+        Ok(Cluster { runtime: runtime(), own: Mutex::new(Some(own)), join, dir, spool })
     }
 
     /// The path of the join file.
@@ -34,6 +39,11 @@ impl Cluster {
     /// The cluster's folder.
     fn dir(&self) -> PathBuf {
         self.dir.clone()
+    }
+
+    /// A folder for files that go with the cluster, which is not made yet: all nodes can read it.
+    fn spool(&self) -> PathBuf {
+        self.spool.clone()
     }
 
     /// The parts and their process ids.
@@ -53,5 +63,14 @@ impl Cluster {
             }
         })?;
         ended.map_err(of)
+    }
+}
+
+impl Cluster {
+    /// Looks after the parts, unless somebody does already. Errors: one ended without which the cluster cannot go on.
+    pub(crate) fn look_after(&self) -> Result<(), Fault> {
+        let Ok(mut own) = self.own.try_lock() else { return Ok(()) };
+        let looked = own.as_mut().map_or(Ok(()), |own| own.cluster.look_after_parts(drop));
+        looked.map_err(sentence)
     }
 }

@@ -3,12 +3,12 @@
 use crate::calls::{Call, tasks_of};
 use crate::cluster::Cluster;
 use crate::ends::EndedTask;
-use crate::error::{of, of_fault};
+use crate::error::{of, of_fault, of_options, sentence};
 use crate::wait::{deadline, runtime, wait_for, wait_until};
-use eyas_cli::{Exit, Fault, words};
+use eyas_cli::{Fault, words};
 use eyas_client::{Client, JoinFile};
 use eyas_cluster::reach::reach;
-use eyas_cluster::watch::{Broken, Event, Watch};
+use eyas_cluster::watch::{Event, Watch};
 use eyas_net::NetError;
 use eyas_tasklist::TaskList;
 use eyas_terms::{AttemptNo, RunId};
@@ -26,22 +26,6 @@ pub struct Connection {
     runtime: Runtime,
     client: Mutex<Option<Client>>,
     file: JoinFile,
-}
-
-/// Why a run cannot be waited for any longer, in a sentence.
-fn sentence(broken: Broken) -> Fault {
-    let lost = |what: String| Fault::new(Exit::Cluster, what);
-    match broken {
-        Broken::Lost(error) => lost(format!("lost the dispatcher: {error}")),
-        Broken::OwnLost { ended: Some((name, why)), .. } | Broken::PartEnded { name, why, .. } => {
-            lost(format!("{name} ended: {why}"))
-        }
-        Broken::OwnLost { error, ended: None } => lost(format!("lost the dispatcher: {error}")),
-        Broken::Unreached(unreached) => unreached.error.into(),
-        Broken::Refused(reason) => Fault::new(Exit::BadInput, reason),
-        Broken::NoNode { last } => lost(format!("no node is left; {last} was the last")),
-        Broken::Process(error) => error.into(),
-    }
 }
 
 fn as_json(status: &RunStatus) -> String {
@@ -99,7 +83,7 @@ impl Connection {
         files: Vec<String>,
         command: Vec<String>,
     ) -> PyResult<(u32, u64)> {
-        let list = py.detach(|| words::map_tasks(&options, files, &command)).map_err(of_fault)?;
+        let list = py.detach(|| words::map_tasks(&options, files, &command)).map_err(of_options)?;
         let n_tasks = list.n_tasks;
         Ok((self.submit(py, name, Keep::default(), list)?, n_tasks))
     }

@@ -1,9 +1,11 @@
 //! Tasks of a run, each when it has ended.
 
-use crate::error::of;
+use crate::cluster::Cluster;
+use crate::error::{of, of_part_end};
 use crate::wait::{runtime, wait_for};
 use eyas_client::{Client, JoinFile};
 use eyas_cluster::reach::reach;
+use eyas_cluster::watch::WATCH_PARTS;
 use eyas_net::NetError;
 use eyas_terms::RunId;
 use eyas_wire::message::{PrintedState, ReplyBody, TaskPrinted};
@@ -12,6 +14,7 @@ use std::path::PathBuf;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
 /// A task that has ended, for Python.
 #[derive(IntoPyObject)]
@@ -85,31 +88,43 @@ impl Ends {
         let _ = self.tell.send(Told::Stop);
     }
 
-    /// Waits for what comes next: the number of a run, tasks of it that have ended, and whether these were its last.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<(u32, Vec<EndedTask>, bool)>> {
+    /// Waits for what comes next: the number of a run, tasks of it that have ended, and whether these were its last. `cluster`: the
+    /// cluster of this process that the runs are on: it is looked after where nothing comes for a moment, and run 0 is told then. Errors:
+    /// `PartEnded`, the cluster cannot go on.
+    #[pyo3(signature = (cluster))]
+    fn next(
+        &self,
+        py: Python<'_>,
+        cluster: Option<&Cluster>,
+    ) -> PyResult<Option<(u32, Vec<EndedTask>, bool)>> {
         let next = async {
             let (client, told) = &mut *self.connection.lock().await;
+            let look = Instant::now() + WATCH_PARTS;
             loop {
                 let reply = tokio::select! {
-                    reply = client.next() => reply?,
+                    reply = client.next() => reply.map_err(of)?,
                     told = told.recv() => match told {
                         Some(Told::Follow(run)) => {
-                            client.follow_ends(run)?;
+                            client.follow_ends(run).map_err(of)?;
                             continue;
                         }
                         Some(Told::Stop) | None => return Ok(None),
                     },
+                    () = tokio::time::sleep_until(look), if cluster.is_some() => {
+                        cluster.map_or(Ok(()), Cluster::look_after).map_err(of_part_end)?;
+                        return Ok(Some((0, vec![], false)));
+                    }
                 };
                 match reply.body {
                     ReplyBody::Prints { run, tasks, next, .. } => {
                         let tasks = tasks.into_iter().map(EndedTask::of).collect();
                         return Ok(Some((run.0, tasks, next.is_none())));
                     }
-                    ReplyBody::Refused { reason } => return Err(NetError::Refused(reason)),
+                    ReplyBody::Refused { reason } => return Err(of(NetError::Refused(reason))),
                     _ => {}
                 }
             }
         };
-        wait_for(py, &self.runtime, next)?.map_err(of)
+        wait_for(py, &self.runtime, next)?
     }
 }

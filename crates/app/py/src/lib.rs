@@ -16,6 +16,7 @@ mod connection;
 mod ends;
 mod error;
 mod homes;
+mod options;
 mod wait;
 
 use pyo3::prelude::*;
@@ -29,7 +30,7 @@ mod _ffi {
     #[pymodule_export]
     use super::ends::Ends;
     #[pymodule_export]
-    use super::error::FfiError;
+    use super::error::{FfiError, PartEnded};
     #[pymodule_export]
     use super::homes::{Homes, location_of};
     #[pymodule_export]

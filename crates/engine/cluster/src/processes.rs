@@ -42,6 +42,8 @@ pub enum ProcessError {
 #[derive(Default)]
 pub struct Processes {
     members: Vec<Member>,
+    /// The node that ended last.
+    last_node: Option<String>,
     /// What the provider was started with.
     provider: Option<ProviderStart>,
     n_provider_restarts: u32,
@@ -182,7 +184,7 @@ impl Processes {
 
     /// Forgets the nodes that have ended. Gives their names, and how they ended.
     pub fn take_ended_nodes(&mut self) -> Vec<(String, PartEnd)> {
-        let mut ended = vec![];
+        let mut ended: Vec<(String, PartEnd)> = vec![];
         self.members.retain_mut(|member| match member.part.find_end().filter(|_| member.is_node) {
             Some(why) => {
                 ended.push((member.part.name().into(), why));
@@ -190,11 +192,19 @@ impl Processes {
             }
             None => true,
         });
+        if let Some((name, _)) = ended.last() {
+            self.last_node = Some(name.clone());
+        }
         ended
     }
 
+    /// The last node, if there were some and all have ended, and nobody starts others.
+    pub fn last_of_all_nodes(&self) -> Option<&str> {
+        self.last_node.as_deref().filter(|_| !self.has_nodes())
+    }
+
     /// Whether there is still a node, or a provider that starts nodes.
-    pub fn has_nodes(&self) -> bool {
+    fn has_nodes(&self) -> bool {
         self.members.iter().any(|member| member.is_node || member.is_provider())
     }
 

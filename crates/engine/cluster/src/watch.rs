@@ -17,7 +17,7 @@ use tokio::time::Interval;
 /// How often a connection may break before a first answer comes on it.
 const LOST_MAX: u32 = 5;
 /// How often a client checks whether the parts of its embedded cluster are alive.
-const WATCH_PARTS: Duration = Duration::from_millis(500);
+pub const WATCH_PARTS: Duration = Duration::from_millis(500);
 /// How often, and how many times, the parts are looked at when the dispatcher is lost: the connection of a process that was killed
 /// may end before the process has.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -75,6 +75,32 @@ pub struct Watch<'a> {
     /// What was seen at once, and is given one by one, and what comes after it.
     seen: VecDeque<Event>,
     broken: Option<Broken>,
+}
+
+impl Cluster {
+    /// Finds which nodes have ended: work goes on with the others. Errors: it cannot go on without any node, nor without a dispatcher or
+    /// the provider that starts nodes. A provider that was killed is started again. `tell` is told what has happened.
+    pub fn look_after_parts(&mut self, mut tell: impl FnMut(Event)) -> Result<(), Broken> {
+        let Cluster { processes, dir, .. } = self;
+        let ended = processes.take_ended_nodes();
+        let killed = processes.find_killed_provider();
+        match (processes.find_ended(), killed) {
+            (Some((name, _)), Some((how, since))) if name == PROVIDER => {
+                if processes.is_room_for_nodes(dir, since) {
+                    tell(Event::ProviderRestarted { how });
+                    processes.restart_provider().map_err(Broken::Process)?;
+                }
+            }
+            (Some((name, why)), _) => {
+                let blocks_outlive = processes.blocks_outlive();
+                return Err(Broken::PartEnded { name, why, blocks_outlive });
+            }
+            (None, _) => {}
+        }
+        ended.into_iter().for_each(|(name, why)| tell(Event::NodeEnded { name, why }));
+        let last = processes.last_of_all_nodes();
+        last.map_or(Ok(()), |last| Err(Broken::NoNode { last: last.into() }))
+    }
 }
 
 impl<'a> Watch<'a> {
@@ -182,33 +208,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Finds which nodes have ended: the run goes on with the others. It cannot go on without any node, nor without a dispatcher or the
-    /// provider that starts nodes.
     fn look_after_parts(&mut self) {
-        let Some(Cluster { processes, dir, .. }) = self.cluster.as_deref_mut() else { return };
-        let ended = processes.take_ended_nodes();
-        let killed = processes.find_killed_provider();
-        match (processes.find_ended(), killed) {
-            (Some((name, _)), Some((how, since))) if name == PROVIDER => {
-                if !processes.is_room_for_nodes(dir, since) {
-                    return;
-                }
-                self.seen.push_back(Event::ProviderRestarted { how });
-                if let Err(error) = processes.restart_provider() {
-                    self.broken = Some(Broken::Process(error));
-                    return;
-                }
-            }
-            (Some((name, why)), _) => {
-                let blocks_outlive = processes.blocks_outlive();
-                self.broken = Some(Broken::PartEnded { name, why, blocks_outlive });
-                return;
-            }
-            (None, _) => {}
-        }
-        let last = ended.last().map(|(name, _)| name.clone());
-        self.seen.extend(ended.into_iter().map(|(name, why)| Event::NodeEnded { name, why }));
-        self.broken = last.filter(|_| !processes.has_nodes()).map(|last| Broken::NoNode { last });
+        let Some(cluster) = self.cluster.as_deref_mut() else { return };
+        let seen = &mut self.seen;
+        self.broken = cluster.look_after_parts(|event| seen.push_back(event)).err();
     }
 
     async fn own_lost(&mut self, error: NetError) -> Broken {

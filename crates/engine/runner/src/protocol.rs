@@ -347,6 +347,10 @@ pub enum ExitKind {
         peak_bytes: u64,
     },
     Cancelled,
+    /// A program that stays ended with this status, and had not said how its task ended.
+    Unanswered {
+        status: i32,
+    },
     /// The sandbox was ready but the program could not be executed.
     NotStarted {
         kind: NotStartedKind,

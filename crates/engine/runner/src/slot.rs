@@ -185,6 +185,8 @@ struct Running {
     /// The time at which the start is to be reported, if it has not been.
     start_report_at_ns: Option<u64>,
     stop: Option<Stop>,
+    /// A program that stays ended in place of an answer.
+    is_unanswered: bool,
     walltime_at_ns: Option<u64>,
     kill_at_ns: Option<u64>,
     memory_at_ns: Option<u64>,
@@ -576,6 +578,7 @@ impl Slot {
                     free_bytes,
                     start_report_at_ns: Some(now.saturating_add(self.config.start_report_after_ns)),
                     stop: None,
+                    is_unanswered: false,
                     walltime_at_ns: spec.walltime_ns.map(|limit| now.saturating_add(limit)),
                     kill_at_ns: None,
                     memory_at_ns: spec.memory_bytes.map(|_| now.saturating_add(self.config.memory_poll_ns)),
@@ -866,9 +869,7 @@ impl Slot {
         };
         match ended {
             Some(status) => {
-                // A program that was to answer and ended has not done its task, whatever it says by its end.
-                let is_good = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-                let status = if is_good && warm == Some(running.pid) { 1 << 8 } else { status };
+                running.is_unanswered = warm == Some(running.pid);
                 self.warm = None;
                 self.finish(running, status, if has_leftovers { Left::Some } else { Left::None });
             }
@@ -891,6 +892,7 @@ impl Slot {
             mut times,
             usage,
             stop,
+            is_unanswered,
             slot_rss_bytes,
             of_files_max_bytes,
             free_bytes,
@@ -916,6 +918,8 @@ impl Slot {
             None if libc::WIFSIGNALED(status) => {
                 ExitKind::Signaled { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) }
             }
+            // It has not done its task, whatever it says by its end.
+            None if is_unanswered => ExitKind::Unanswered { status: libc::WEXITSTATUS(status) },
             None => ExitKind::Exited(libc::WEXITSTATUS(status)),
         };
         let exit = match &spec.container {

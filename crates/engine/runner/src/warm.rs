@@ -18,6 +18,7 @@
 use crate::protocol::{Account, ByteString, Program, RunSpec};
 use crate::{sys, tree};
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -62,6 +63,16 @@ fn kind_of(spec: &RunSpec) -> Option<Kind> {
 /// Whether a variable may differ from task to task, such as `EYAS_TASK`.
 fn is_told(name: &[u8]) -> bool {
     name.starts_with(b"EYAS_")
+}
+
+/// A number that tasks have in common which one program that stays can do; `None`: it is a usual task.
+pub fn kind_number(spec: &RunSpec) -> Option<u64> {
+    let n = n_words(spec)?;
+    let Program::Exec(argv) = &spec.program else { return None };
+    let mut hasher = DefaultHasher::new();
+    argv[..n].hash(&mut hasher);
+    spec.env.iter().filter(|(name, _)| !is_told(name)).for_each(|variable| variable.hash(&mut hasher));
+    Some(hasher.finish())
 }
 
 /// Whether the task is for a program that stays.

@@ -4,7 +4,7 @@
 use super::agent::{Input, Inputs};
 use eyas_runner::protocol::{Decoder, RunSpec, SlotCommand, SlotConfig, SlotReport, encode_frame};
 use eyas_runner::{SlotHandle, spawn_slot};
-use eyas_runner::{reaper, sandbox};
+use eyas_runner::{reaper, sandbox, warm};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -30,6 +30,8 @@ struct Slot {
     commands: Commands,
     /// Keys of the programs that the slot has, oldest first: the first one runs.
     pending: VecDeque<u64>,
+    /// The kind of the program that stays there, see [`warm::kind_number`].
+    stays: Option<u64>,
     head_since: Instant,
     process: Child,
     /// Counts the processes of this slot, so that a late message from an ended process is recognised.
@@ -78,7 +80,14 @@ impl Slots {
             }
             let _ = inputs.send(Input::SlotGone { index, life });
         });
-        Ok(Slot { commands, pending: VecDeque::new(), head_since: Instant::now(), process, life })
+        Ok(Slot {
+            commands,
+            pending: VecDeque::new(),
+            stays: None,
+            head_since: Instant::now(),
+            process,
+            life,
+        })
     }
 
     /// Whether slot `index` still has the process with number `life`.
@@ -91,11 +100,18 @@ impl Slots {
         self.slots.iter_mut().for_each(|slot| slot.commands.flush());
     }
 
-    /// Hands a program to the slot with the fewest programs; gives the slot's index. `at_once`: where programs take
+    /// Hands a program to the slot with the fewest programs; gives the slot's index. Among idle slots, it is the one with the program that
+    /// stays for such tasks, else one whose program need not end for this one. So what such a program keeps, a model on a gpu say, is made
+    /// once for each gpu. `at_once`: where programs take
     /// parts of a slot, more of them run than there are slots, so one more slot process is started for a program that
     /// would wait for another one.
     pub fn run(&mut self, spec: RunSpec, at_once: bool) -> usize {
-        let mut index = (0..self.slots.len()).min_by_key(|i| (self.slots[*i].pending.len(), *i)).unwrap_or(0);
+        let kind = warm::kind_number(&spec);
+        let rank = |i: &usize| {
+            let slot = &self.slots[*i];
+            (slot.pending.len(), misfit(kind, slot.stays), *i)
+        };
+        let mut index = (0..self.slots.len()).min_by_key(rank).unwrap_or(0);
         if at_once && !self.slots[index].pending.is_empty() {
             match self.launch(self.slots.len(), 0) {
                 Ok(slot) => {
@@ -112,6 +128,7 @@ impl Slots {
             slot.head_since = Instant::now();
         }
         slot.pending.push_back(spec.key);
+        slot.stays = kind;
         send(slot, &SlotCommand::Start(spec));
         index
     }
@@ -228,6 +245,15 @@ fn is_stopped(pid: u32) -> bool {
 /// Whether the slot process `pid` has made this sandbox.
 fn is_of(sandbox: &Path, pid: u32) -> bool {
     sandbox.file_name().is_some_and(|name| eyas_runner::sandbox::slot_pid_of(name) == Some(pid))
+}
+
+/// What a task of this kind costs a slot in which a program of the other kind stays: 0, where it goes to that program or to none.
+fn misfit(task: Option<u64>, stays: Option<u64>) -> u8 {
+    match (task, stays) {
+        (task, stays) if task == stays => 0,
+        (_, None) => 1,
+        (_, Some(_)) => 2,
+    }
 }
 
 fn send(slot: &mut Slot, command: &SlotCommand) {

@@ -70,6 +70,7 @@ pub(super) fn ended(exit: &runner::ExitKind) -> Ended {
     match exit {
         runner::ExitKind::Signaled { signal, .. } => Ended::Signaled(*signal),
         runner::ExitKind::Exited(status) => Ended::Exited(*status),
+        runner::ExitKind::Unanswered { status } => Ended::Exited((*status).max(1)),
         runner::ExitKind::Cancelled => Ended::Cancelled,
         _ => Ended::Other,
     }
@@ -128,6 +129,11 @@ fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure
         ExitKind::Exited(0) => return Ok(()),
         ExitKind::Exited(code) => {
             (FailureKind::ExitCode(*code), with_last_words(format!("the program ended with status {code}")))
+        }
+        ExitKind::Unanswered { status } => {
+            let text = format!("the program ended without an answer, with status {status}");
+            // No status of a program that has failed is 0.
+            (FailureKind::ExitCode((*status).max(1)), with_last_words(text))
         }
         ExitKind::Signaled { signal, core } => {
             let core = if *core { ", core dumped" } else { "" };
