@@ -21,6 +21,7 @@ mod quota;
 mod store;
 mod tend;
 mod top;
+mod user;
 
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
@@ -67,6 +68,8 @@ enum DataVerb {
     Copies(keep::CopiesArgs),
     /// Show or set who may do what with a data set
     Acl(put::AclArgs),
+    /// Who uses a catalog in PostgreSQL beside who keeps it
+    User(user::UserArgs),
     /// Show how much data each user has and may have, or set how much
     Quota(quota::QuotaArgs),
     /// Remove a data set, or one version of it
@@ -104,6 +107,7 @@ pub fn data(args: DataArgs) -> Result<Exit, Fault> {
         DataVerb::Tag(args) => put::tag(db, &args),
         DataVerb::Copies(args) => keep::copies(db, &args),
         DataVerb::Acl(args) => put::acl(db, &args),
+        DataVerb::User(args) => user::user(db, &args),
         DataVerb::Quota(args) => quota::quotas(db, &args),
         DataVerb::Rm(args) => put::rm(db, &args),
         DataVerb::Site(args) => keep::site(db, &args),

@@ -47,6 +47,8 @@ pub fn carry_out(job: &Job<'_>, outside: &dyn Outside) -> Result<bool> {
         (plan.gathered, plan.here) = (folder.join("outputs"), folder.to_owned());
     }
     if let (Some(site), Some(objects)) = (job.site, job.objects) {
+        // What somebody else calls a folder of this machine is none of theirs.
+        plan.sites.retain(|_, site| site.join.is_some());
         let own = CarriedSite { address: objects.display().to_string(), join: None };
         plan.sites.insert(site.to_owned(), own);
     }

@@ -114,6 +114,21 @@ impl FromStr for Rights {
     }
 }
 
+/// Who may do what with a data set beside its owner: a subject's text, and its rights.
+pub type Acl = std::collections::BTreeMap<String, Rights>;
+
+/// The rights of somebody of a data set: of its owner, all; of others, those that any entry of its access list gives them. A store
+/// asks it of the seals that it has.
+pub fn rights_of(name: &str, groups: &[String], owner: &str, acl: &Acl) -> Rights {
+    if name == owner {
+        return Rights(RIGHTS.iter().map(|(right, ..)| *right).collect());
+    }
+    let subjects = Caller { name: name.into(), groups: groups.to_vec(), is_operator: false }.subjects();
+    Rights(
+        subjects.iter().filter_map(|subject| acl.get(subject)).flat_map(|rights| rights.0.clone()).collect(),
+    )
+}
+
 /// Whom an entry of an access list means: `user:bo`, `group:md` or `everyone`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject(String);

@@ -50,12 +50,18 @@ impl Catalog {
         sites: &mut BTreeMap<String, CarriedSite>,
     ) -> Result<Vec<CarriedFile>> {
         self.require(caller, key, Right::Read)?;
-        let holders = self.holders(caller, key)?;
+        let mut holders = self.holders(caller, key)?;
         for site in holders.values().flatten() {
             if !sites.contains_key(site) {
-                sites.insert(site.clone(), self.carried_site(site)?);
+                match self.carried_site(site) {
+                    Ok(carried) => drop(sites.insert(site.clone(), carried)),
+                    // Other sites may have the file.
+                    Err(Error::Denied(_)) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
+        holders.values_mut().for_each(|of_file| of_file.retain(|site| sites.contains_key(site)));
         let files = self.files(caller, key)?.into_iter().map(|file| CarriedFile {
             sites: holders.get(&file.digest).cloned().unwrap_or_default(),
             path: file.path,
@@ -69,9 +75,13 @@ impl Catalog {
     /// How a job reaches a site.
     ///
     /// # Errors
-    /// There is no such site.
+    /// There is no such site, or it is a store to which this user has no key.
     pub fn carried_site(&self, site: &str) -> Result<CarriedSite> {
-        self.address(site).map(|place| CarriedSite { address: place.address, join: place.join })
+        let place = self.address(site)?;
+        match place.is_store && place.join.is_none() {
+            true => Err(self.no_key(site)),
+            false => Ok(CarriedSite { address: place.address, join: place.join }),
+        }
     }
 
     /// Leaves of the copies of these files of a version those at one site.

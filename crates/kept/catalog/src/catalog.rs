@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// A catalog. It may be asked from many threads; requests come one after another.
 pub struct Catalog {
     db: Mutex<Box<dyn Db>>,
+    /// The user of the database, where that is not one who keeps the catalog.
+    pub(crate) role: Option<String>,
     /// How sites elsewhere are reached.
     pub(crate) reach: Option<Box<dyn Reach>>,
     /// Stores that do not reach each other, by their names: who should send, and who should fetch.
@@ -47,7 +49,7 @@ impl Catalog {
     pub fn init(url: &str, now_ms: i64) -> Result<Catalog> {
         let mut db = connect(url, Make::Yes)?;
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog::over(db))
+        Catalog::over(db)
     }
 
     /// Opens a catalog that [`Catalog::init`] made; an older one is brought up to date.
@@ -60,17 +62,18 @@ impl Catalog {
             )));
         }
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog::over(db))
+        Catalog::over(db)
     }
 
-    fn over(db: Box<dyn Db>) -> Catalog {
-        Catalog {
+    fn over(mut db: Box<dyn Db>) -> Result<Catalog> {
+        Ok(Catalog {
+            role: db.role()?,
             db: Mutex::new(db),
             reach: None,
             detours: Mutex::default(),
             compared: None,
             written: Mutex::default(),
-        }
+        })
     }
 
     /// The same catalog, which reaches sites that are stores elsewhere in this way.

@@ -137,6 +137,39 @@ pub(crate) trait Db: Send {
     fn marks_outside(&mut self) -> Result<Vec<String>>;
     /// A mark for the database to have from the end of this transaction on. The outside knows it already, beside `known`, the one of before.
     fn next_mark(&mut self, known: Option<&str>) -> Result<String>;
+    /// Whether there are tables of a catalog.
+    fn has_tables(&mut self) -> Result<bool>;
+    /// The user of the database, where that is not one who keeps the catalog. `None`: it is, or whoever opens the database does.
+    fn role(&mut self) -> Result<Option<String>> {
+        Ok(None)
+    }
+    /// Says once more what users of the catalog may do, after tables were made or changed.
+    fn guard(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Says that the user of the database knows these digests, so that the rows of their objects are seen. It is nothing to who keeps the
+    /// catalog, who sees all.
+    fn claim(&mut self, digests: &[Value]) -> Result<()> {
+        let _ = digests;
+        Ok(())
+    }
+    /// Lets a user of the database use the catalog.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: the database has no users, or none of that name.
+    fn admit(&mut self, user: &str) -> Result<()> {
+        Err(Error::Conflict(format!(
+            "{} is one user's, so {} cannot be let in: a catalog for many users is in PostgreSQL \
+             (`eyas data init --db postgres://USER@HOST/DATABASE`)",
+            self.name(),
+            eyas_text::shown(user)
+        )))
+    }
+    /// Lets a user use the catalog no more.
+    fn expel(&mut self, user: &str) -> Result<()> {
+        let _ = user;
+        Ok(())
+    }
     /// Gives the room that is kept for a full disk back to it; whether there was any.
     fn give_reserve(&mut self) -> bool {
         false

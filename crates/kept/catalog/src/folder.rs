@@ -129,6 +129,11 @@ impl Folder {
         Folder { compared, ..self }
     }
 
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The same folder as it is now.
     pub fn again(&self) -> Result<Folder> {
         Ok(Folder::open(&self.root)?.remembering(self.compared.clone()))

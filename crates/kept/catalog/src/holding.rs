@@ -72,6 +72,15 @@ pub trait Holding: Send + Sync {
         Ok(Load::default())
     }
 
+    /// Has a store know these users, and no others. A folder knows none: the system says who may read it.
+    ///
+    /// # Errors
+    /// The store does not answer, or this is no key of whoever keeps the catalog.
+    fn set_users(&self, users: &[StoreUser]) -> Result<()> {
+        let _ = users;
+        Ok(())
+    }
+
     /// Notes bytes that a reader has taken of objects. Where the site counts them by itself, nothing is done.
     fn note_reads(&self, read: &HashMap<Digest, u64>) {
         let _ = read;
@@ -172,6 +181,16 @@ pub trait Holding: Send + Sync {
 
     /// The versions of all seals that can be read, and why the others cannot.
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)>;
+}
+
+/// Somebody whom a store lets in beside those who have its own key.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct StoreUser {
+    /// As the access lists of data sets name them.
+    pub name: String,
+    pub groups: Vec<String>,
+    /// The digest of the certificate of which they prove to have the private key.
+    pub key: [u8; 32],
 }
 
 /// What lets another site fetch certain objects from a site, for a few minutes.
@@ -355,4 +374,13 @@ pub trait Reach: Send + Sync {
     /// # Errors
     /// It does not answer, or is another site.
     fn reach(&self, site: &str, join: &str) -> Result<Box<dyn Holding>>;
+
+    /// A new join file for a user of the store that has this one, and the digest of the user's key.
+    ///
+    /// # Errors
+    /// Users cannot reach that store.
+    fn key_for(&self, join: &str, user: &str) -> Result<(String, [u8; 32])> {
+        let _ = (join, user);
+        Err(Error::Conflict("this program makes no keys of users".into()))
+    }
 }

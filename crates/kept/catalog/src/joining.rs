@@ -31,6 +31,7 @@ impl Catalog {
     pub fn holding(&self, site: &str) -> Result<Box<dyn Holding>> {
         let known = self.address(site)?;
         let holding: Box<dyn Holding> = match (known.join, &self.reach) {
+            (None, _) if known.is_store => return Err(self.no_key(site)),
             (None, _) => Box::new(here(site, &known.address)?.remembering(self.compared.clone())),
             (Some(join), Some(reach)) => reach.reach(site, &join)?,
             (Some(_), None) => {
@@ -77,6 +78,7 @@ impl Catalog {
         };
         self.put_site(caller, new, folder_id, how == Joining::Replaces, now_ms)?;
         self.set_folder_id(new.name, &holding.claim(&id)?)?;
+        self.give_keys(new.name, holding)?;
         self.compare_with(holding)
     }
 

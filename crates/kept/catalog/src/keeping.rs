@@ -103,6 +103,7 @@ pub type Rests<'a> = &'a dyn Fn(&str, bool) -> bool;
 impl Catalog {
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
     pub fn audit(&self, site: &str, now_ms: i64, progress: &mut dyn FnMut(u64)) -> Result<Audit> {
+        self.require_keeper("audit")?;
         let holding = self.holding(site)?;
         let replicas = self.replicas_at(site)?;
         let mut audit = self.verify(&*holding, &replicas, OnTheirWay::AreLooked, now_ms, progress)?;
@@ -189,6 +190,7 @@ impl Catalog {
 
     /// Reads those copies at a site through whose turn it is ([`verification::due`]), and notes what it finds.
     pub fn audit_due(&self, site: &str, pace: verification::Pace, now_ms: i64) -> Result<Audit> {
+        self.require_keeper("audit")?;
         let holding = self.holding(site)?;
         let mut replicas = self.replicas_at(site)?;
         replicas.retain(|replica| replica.state == ReplicaState::Ready);
@@ -258,6 +260,7 @@ impl Catalog {
         now_ms: i64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Repair> {
+        self.require_keeper("repair")?;
         let mut repair = Repair::default();
         let mut resting = HashSet::new();
         let mut reached = BTreeMap::new();
@@ -300,6 +303,14 @@ impl Catalog {
             repair.n_not_made = self.make_missing(&mut reached, &resting, &mut repair, now_ms, progress)?;
             if repair.n_not_made == 0 {
                 break;
+            }
+        }
+        for Reached { holding, .. } in reached.values() {
+            if let Err(error) = self.tell_users(&**holding) {
+                match error.is_of_database() {
+                    true => return Err(error),
+                    false => repair.away.push((holding.name().to_owned(), error.reason())),
+                }
             }
         }
         repair.short.sort_by_key(|short| (short.reason != Short::Lost, short.n_missing));

@@ -10,7 +10,7 @@ const LABEL_BYTES_MAX: usize = 100;
 pub const NEW: &str = "new";
 
 /// A data set's label, and a version if one is meant; without one it is the newest.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub label: String,
     pub version: Option<u32>,

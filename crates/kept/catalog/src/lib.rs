@@ -52,9 +52,10 @@ mod sites;
 mod spare;
 mod standing;
 mod tags;
+mod users;
 mod written;
 
-pub use access::{Caller, Right, Rights, Subject};
+pub use access::{Acl, Caller, Right, Rights, Subject, rights_of};
 pub use adopt::Rebuilt;
 pub use asking::any_turn;
 pub use carried::{CarriedFile, CarriedSite, Fetcher};
@@ -64,7 +65,7 @@ pub use copying::beside;
 pub use error::{Error, Result};
 pub use exact::Exact;
 pub use folder::{Folder, has_ended, writer_mark};
-pub use holding::{Arrivals, Aside, Blocks, Condition, Holding, Permit, Reach, SitePlace};
+pub use holding::{Arrivals, Aside, Blocks, Condition, Holding, Permit, Reach, SitePlace, StoreUser};
 pub use home::{DataHome, written};
 pub use joining::Joining;
 pub use keeping::{Audit, Repair, Rests, ShortFile, reason_of};
@@ -80,4 +81,5 @@ pub use sites::{NewSite, Replica, ReplicaState, Site, SiteState, Whereabouts, ho
 pub use spare::{SpareSet, Spared};
 pub use standing::{Act, ShortSet, SiteStanding, Standing};
 pub use tags::{Kind, Tag, date_text};
+pub use users::{Unheard, User};
 pub use written::Unknown;

@@ -111,6 +111,7 @@ impl Catalog {
         allowed_bytes: Option<u64>,
         now_ms: i64,
     ) -> Result<()> {
+        self.require_keeper("set a quota")?;
         let subject = subject.to_string();
         if !(subject == EVERYONE || subject.starts_with("user:")) {
             return Err(Error::bad(format!(

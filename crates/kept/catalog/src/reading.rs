@@ -135,7 +135,7 @@ impl Catalog {
                 shown(path)
             )));
         };
-        let sql = "SELECT s.name, s.address, s.join_text, r.mark FROM replica r JOIN site s ON s.id = r.site_id \
+        let sql = "SELECT s.name, s.address, s.is_store, r.mark FROM replica r JOIN site s ON s.id = r.site_id \
                    WHERE r.object_id = ?1 AND r.state = 'ready' AND s.state <> 'gone' ORDER BY s.name";
         let rows = db.query(sql, values![object_id])?;
         let mut holders: Vec<Holder> = rows
@@ -143,7 +143,7 @@ impl Catalog {
             .map(|row| Holder {
                 name: row.text(0),
                 address: row.text(1),
-                is_store: row.maybe_text(2).is_some(),
+                is_store: row.int(2) != 0,
                 mark: row.int(3),
             })
             .collect();
@@ -222,11 +222,11 @@ impl SetReader<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn near_first(mut self, is_near: &dyn Fn(&str) -> bool) -> Result<Self> {
-        let rows = self.catalog.db().query("SELECT name, address, join_text FROM site", values![])?;
+        let rows = self.catalog.db().query("SELECT name, address, is_store FROM site", values![])?;
         let sites = rows.iter().map(|row| Holder {
             name: row.text(0),
             address: row.text(1),
-            is_store: row.maybe_text(2).is_some(),
+            is_store: row.int(2) != 0,
             mark: 0,
         });
         let held: BTreeSet<&String> = self.holders.values().flatten().collect();

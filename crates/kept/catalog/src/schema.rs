@@ -6,9 +6,10 @@ use crate::db::{Db, within};
 use crate::error::{Error, Result};
 use crate::tags::Kind;
 use crate::values;
+use eyas_text::shown;
 
 /// Each migration's statements. `{key}`, `{text}`, `{real}`, `{bytes}` and `{by_key}` are filled in per database.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("schema/0001-start.sql"),
     include_str!("schema/0002-stores.sql"),
     include_str!("schema/0003-quotas.sql"),
@@ -16,6 +17,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("schema/0005-marks.sql"),
     include_str!("schema/0006-exact.sql"),
     include_str!("schema/0007-restored.sql"),
+    include_str!("schema/0008-users.sql"),
 ];
 
 /// The migration after which the tags are read once more.
@@ -47,12 +49,9 @@ pub(crate) const NEWEST: i64 = MIGRATIONS.len() as i64;
 
 /// The version of the tables in a database, 0: there are none.
 pub(crate) fn version(db: &mut dyn Db) -> Result<i64> {
-    // A table that is not there is an error in a transaction of PostgreSQL, so it is made first.
-    let dialect = db.dialect();
-    db.batch(&format!(
-        "CREATE TABLE IF NOT EXISTS eyas_schema (version BIGINT NOT NULL PRIMARY KEY, applied_ms BIGINT NOT NULL) {}",
-        dialect.by_key
-    ))?;
+    if !db.has_tables()? {
+        return Ok(0);
+    }
     let rows = db.query("SELECT coalesce(max(version), 0) FROM eyas_schema", values![])?;
     Ok(rows[0].int(0))
 }
@@ -74,6 +73,20 @@ fn migrate_to(db: &mut dyn Db, newest: i64, now_ms: i64) -> Result<()> {
     if found > NEWEST {
         return Err(Error::Newer { database: name, found, known: NEWEST });
     }
+    if let Some(user) = db.role()? {
+        return Err(Error::Denied(format!(
+            "{name} has tables of an older eyas, which its user {} may not change: whoever keeps the catalog brings them up to date \
+             by any command, such as `eyas data ls`",
+            shown(&user)
+        )));
+    }
+    if found == 0 {
+        // A table that is not there is an error in a transaction of PostgreSQL, so it is made first.
+        db.batch(&format!(
+            "CREATE TABLE IF NOT EXISTS eyas_schema (version BIGINT NOT NULL PRIMARY KEY, applied_ms BIGINT NOT NULL) {}",
+            db.dialect().by_key
+        ))?;
+    }
     within(db, |db| {
         let rows = db.query("SELECT coalesce(max(version), 0) FROM eyas_schema", values![])?;
         let dialect = db.dialect();
@@ -93,7 +106,7 @@ fn migrate_to(db: &mut dyn Db, newest: i64, now_ms: i64) -> Result<()> {
                 values![n + 1, now_ms],
             )?;
         }
-        Ok(())
+        if newest == NEWEST { db.guard() } else { Ok(()) }
     })
 }
 
@@ -104,6 +117,33 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::db::Sqlite;
     use crate::sites::NewSite;
+
+    /// The keys to stores are there for who keeps the catalog, and stand no longer beside what everybody reads.
+    #[test]
+    fn keys_to_stores_leave_the_sites() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.db");
+        let mut db = Sqlite::open(&path, true).unwrap();
+        migrate_to(&mut db, 7, 5).unwrap();
+        db.batch(
+            "INSERT INTO site (name, address, domain, state, added_ms, join_text, sealed_trail) VALUES \
+             ('far', 'far:1', 'far', 'up', 5, '{\"key\": 1}', 3), ('here', '/disk', 'hall', 'up', 5, NULL, 3); \
+             INSERT INTO data_set (id, label, owner, created_ms, copies, newest, n_files, size_bytes) \
+             VALUES (1, 'x', 'bob', 5, 1, 1, 0, 0); INSERT INTO acl (set_id, subject, rights) VALUES (1, 'everyone', 'r')",
+        )
+        .unwrap();
+        drop(db);
+        let catalog = Catalog::open(&format!("sqlite:{}", path.display()), 6).unwrap();
+        let (far, here) = (catalog.address("far").unwrap(), catalog.address("here").unwrap());
+        assert_eq!((far.is_store, far.join.as_deref()), (true, Some("{\"key\": 1}")));
+        assert_eq!((here.is_store, here.join), (false, None));
+        let (_, trails) = catalog.sealed_trails().unwrap();
+        assert!(trails.values().all(|trail| *trail == 0), "seals get the rights");
+        assert!(catalog.db().query("SELECT join_text FROM site", values![]).is_err());
+        let alice = Caller::user("alice");
+        let refused = catalog.add_user(&alice, "bo", &[], 7).unwrap_err().to_string();
+        assert!(refused.contains("a catalog for many users is in PostgreSQL"), "{refused}");
+    }
 
     /// What an earlier program wrote is there, and what is new can be used.
     #[test]

@@ -1,5 +1,6 @@
 //! The files of a version, and a version as sites write it down.
 
+use crate::access::Acl;
 use crate::error::Error;
 use crate::key::Key;
 use crate::tags::Tag;
@@ -31,6 +32,8 @@ pub struct Sealed {
     /// How many copies of each file there should be.
     pub copies: u32,
     pub tags: Vec<Tag>,
+    /// By which stores know who may read and execute it, also when the catalog is away.
+    pub acl: Acl,
     pub files: Vec<File>,
 }
 
@@ -42,6 +45,9 @@ struct Seal {
     created_ms: i64,
     copies: u32,
     tags: BTreeMap<String, String>,
+    /// Not there: nobody but the owner has rights.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    acl: BTreeMap<String, String>,
     files: Vec<SealedFile>,
 }
 
@@ -68,6 +74,7 @@ impl Sealed {
             created_ms: self.created_ms,
             copies: self.copies,
             tags: self.tags.iter().map(|tag| (tag.name.clone(), tag.value.clone())).collect(),
+            acl: self.acl.iter().map(|(subject, rights)| (subject.clone(), rights.to_string())).collect(),
             files: files.collect(),
         };
         serde_json::to_vec_pretty(&seal).expect("a seal can be written")
@@ -91,12 +98,16 @@ impl Sealed {
             .tags
             .into_iter()
             .map(|(name, value)| Tag::new(name, value).map_err(|error| error.to_string()));
+        let acl = seal.acl.into_iter().map(|(subject, rights)| {
+            rights.parse().map(|rights| (subject, rights)).map_err(|error: Error| error.to_string())
+        });
         Ok(Sealed {
             key,
             owner: seal.owner,
             created_ms: seal.created_ms,
             copies: seal.copies,
             tags: tags.collect::<Result<_, String>>()?,
+            acl: acl.collect::<Result<_, String>>()?,
             files: files.collect::<Result<_, String>>()?,
         })
     }

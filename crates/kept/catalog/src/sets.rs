@@ -98,6 +98,12 @@ pub(crate) fn path_of(row: &Row, column: usize) -> Result<String> {
     check_path(&path).map(|()| path)
 }
 
+pub(crate) fn not_free(label: &str) -> Error {
+    Error::Conflict(format!(
+        "the label `{label}` is not free, and there is no data set `{label}` that you may list: choose another label"
+    ))
+}
+
 /// The data set of a label that the caller may give a version; `None` where the label is free.
 ///
 /// # Errors
@@ -111,11 +117,7 @@ fn writable(db: &mut dyn Db, caller: &Caller, label: &str) -> Result<Option<SetR
         && require(db, caller, &set, Right::List).is_ok();
     let has_right = require(db, caller, &set, Right::Write);
     match has_right {
-        _ if !may_list && (set.is_removed || set.newest == 0 || has_right.is_err()) => {
-            Err(Error::Conflict(format!(
-                "the label `{label}` is not free, and there is no data set `{label}` that you may list: choose another label"
-            )))
-        }
+        _ if !may_list && (set.is_removed || set.newest == 0 || has_right.is_err()) => Err(not_free(label)),
         _ if set.is_removed => Err(Error::Conflict(format!(
             "`{label}` was the label of a data set that has been removed, and is not given again: choose another one"
         ))),
@@ -145,9 +147,11 @@ impl Catalog {
             let set_id = match writable(db, caller, label)? {
                 Some(set) => set.id,
                 None => {
+                    // There may be one that this user of the database does not see.
                     let sql = "INSERT INTO data_set (label, owner, created_ms, copies, newest, n_files, size_bytes) \
-                               VALUES (?1, ?2, ?3, 1, 0, 0, 0) RETURNING id";
-                    db.query(sql, values![label, caller.name.as_str(), now_ms])?[0].int(0)
+                               VALUES (?1, ?2, ?3, 1, 0, 0, 0) ON CONFLICT (label) DO NOTHING RETURNING id";
+                    let made = db.query(sql, values![label, caller.name.as_str(), now_ms])?;
+                    made.first().ok_or_else(|| not_free(label))?.int(0)
                 }
             };
             if let Some(copies) = copies {
@@ -367,8 +371,9 @@ impl Catalog {
         let key = Key { label: set.newest.label, version: Some(number) };
         let tags = set.newest.tags.into_iter().map(|(name, value)| Tag { name, value }).collect();
         let files = self.files(caller, &key)?;
-        let owner = set.newest.owner;
-        Ok(Sealed { key, owner, created_ms: set.newest.created_ms, copies: set.copies, tags, files })
+        let acl = self.acl(caller, &key)?.into_iter().map(|(subject, rights)| (subject.to_string(), rights));
+        let (acl, owner) = (acl.collect(), set.newest.owner);
+        Ok(Sealed { key, owner, created_ms: set.newest.created_ms, copies: set.copies, tags, acl, files })
     }
 
     /// The keys of all versions in a state, in the order in which their data sets were made.
@@ -514,6 +519,7 @@ pub(crate) fn objects<'a>(
     insert(db, "object", &["digest", "size_bytes"], &rows, "ON CONFLICT DO NOTHING")?;
     let sql = format!("SELECT id, digest, size_bytes FROM object WHERE digest IN ({})", places(rows.len()));
     let digests: Vec<Value> = rows.into_iter().map(|mut row| row.remove(0)).collect();
+    db.claim(&digests)?;
     let mut ids = HashMap::new();
     for row in db.query(&sql, &digests)? {
         let digest = digest_of(&row, 1)?;

@@ -126,7 +126,7 @@ pub struct NewSite<'a> {
     pub name: &'a str,
     /// See [`Site::address`].
     pub address: &'a str,
-    /// The text of the join file of a store. Whoever may read the catalog's database can use that store.
+    /// The text of the join file of a store. Only who keeps the catalog can read it there.
     pub join: Option<&'a str>,
     /// What it may be lost together with [default: its name].
     pub domain: Option<&'a str>,
@@ -137,7 +137,8 @@ pub struct NewSite<'a> {
 /// Where a site is.
 pub(crate) struct Address {
     pub(crate) address: String,
-    /// The join file of its store, if it is one.
+    pub(crate) is_store: bool,
+    /// The join file with which this user reaches its store.
     pub(crate) join: Option<String>,
     pub(crate) folder_id: Option<String>,
 }
@@ -295,6 +296,20 @@ pub(crate) struct Needed {
     pub(crate) ready: Vec<String>,
 }
 
+/// Has the row of a site's key say what who keeps the catalog knows; a folder has none.
+fn put_key(db: &mut dyn Db, site: &str, join: Option<&str>) -> Result<()> {
+    let id = site_id(db, site)?;
+    match join {
+        None => db.execute("DELETE FROM site_key WHERE site_id = ?1", values![id]),
+        Some(join) => {
+            let sql = "INSERT INTO site_key (site_id, who, join_text) VALUES (?1, '', ?2) \
+                       ON CONFLICT (site_id, who) DO UPDATE SET join_text = excluded.join_text";
+            db.execute(sql, values![id, join])
+        }
+    }?;
+    Ok(())
+}
+
 fn has_spares(n_copies: &str) -> String {
     format!("{n_copies} > 1 AND {n_copies} > max(s.copies)")
 }
@@ -416,9 +431,12 @@ impl Catalog {
         now_ms: i64,
     ) -> Result<()> {
         let NewSite { name, address, join, .. } = *new;
+        let is_store = i64::from(join.is_some());
         check_label(name)?;
+        self.require_keeper("add a site")?;
         within(&mut **self.db(), |db| {
-            let sql = "SELECT address, join_text, folder_id, domain, keep_bytes FROM site WHERE name = ?1";
+            let sql = "SELECT s.address, k.join_text, s.folder_id, s.domain, s.keep_bytes FROM site s \
+                       LEFT JOIN site_key k ON k.site_id = s.id AND k.who = '' WHERE s.name = ?1";
             if let Some(row) = db.query(sql, values![name])?.first() {
                 let (known, known_join, known_folder) = (row.text(0), row.maybe_text(1), row.maybe_text(2));
                 let is_same = match (known_folder.as_deref(), folder_id) {
@@ -434,18 +452,20 @@ impl Catalog {
                     )));
                 }
                 let (domain, kept) = (row.text(3), row.maybe_int(4));
-                let sql = "UPDATE site SET address = ?2, join_text = ?3, seen_ms = ?4, sealed_trail = 0, \
+                let sql = "UPDATE site SET address = ?2, is_store = ?3, seen_ms = ?4, sealed_trail = 0, \
                            domain = ?5, keep_bytes = ?6 WHERE name = ?1";
                 let domain = new.domain.unwrap_or(&domain);
                 let keep = new.keep_bytes.map(|keep| i64::try_from(keep).unwrap_or(i64::MAX)).or(kept);
-                db.execute(sql, values![name, address, join, now_ms, domain, keep])?;
+                db.execute(sql, values![name, address, is_store, now_ms, domain, keep])?;
+                put_key(db, name, join)?;
                 return trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms);
             }
-            let sql = "INSERT INTO site (name, address, domain, state, keep_bytes, added_ms, seen_ms, join_text) \
+            let sql = "INSERT INTO site (name, address, domain, state, keep_bytes, added_ms, seen_ms, is_store) \
                        VALUES (?1, ?2, ?3, 'up', ?4, ?5, ?5, ?6)";
             let keep = new.keep_bytes.map(|keep| i64::try_from(keep).unwrap_or(i64::MAX));
             let domain = new.domain.unwrap_or(name);
-            db.execute(sql, values![name, address, domain, keep, now_ms, join])?;
+            db.execute(sql, values![name, address, domain, keep, now_ms, is_store])?;
+            put_key(db, name, join)?;
             trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms)
         })
     }
@@ -466,9 +486,12 @@ impl Catalog {
     pub(crate) fn address(&self, site: &str) -> Result<Address> {
         let db = &mut **self.db();
         let id = site_id(db, site)?;
-        let rows = db.query("SELECT address, join_text, folder_id FROM site WHERE id = ?1", values![id])?;
+        let sql = "SELECT s.address, k.join_text, s.folder_id, s.is_store FROM site s \
+                   LEFT JOIN site_key k ON k.site_id = s.id AND k.who = ?2 WHERE s.id = ?1";
+        let rows = db.query(sql, values![id, self.role.as_deref().unwrap_or_default()])?;
         let row = &rows[0];
-        Ok(Address { address: row.text(0), join: row.maybe_text(1), folder_id: row.maybe_text(2) })
+        let (is_store, join) = (row.int(3) != 0, row.maybe_text(1));
+        Ok(Address { address: row.text(0), is_store, join, folder_id: row.maybe_text(2) })
     }
 
     pub(crate) fn set_folder_id(&self, site: &str, folder_id: &str) -> Result<()> {
@@ -513,10 +536,10 @@ impl Catalog {
     pub fn sites(&self) -> Result<Vec<Site>> {
         let db = &mut **self.db();
         let sql = "SELECT s.name, s.address, s.domain, s.state, s.keep_bytes, count(o.id), \
-                   CAST(coalesce(sum(o.size_bytes), 0) AS BIGINT), s.join_text FROM site s \
+                   CAST(coalesce(sum(o.size_bytes), 0) AS BIGINT), s.is_store FROM site s \
                    LEFT JOIN replica r ON r.site_id = s.id AND r.state = 'ready' \
                    LEFT JOIN object o ON o.id = r.object_id \
-                   GROUP BY s.id, s.name, s.address, s.domain, s.state, s.keep_bytes, s.join_text ORDER BY s.name";
+                   GROUP BY s.id, s.name, s.address, s.domain, s.state, s.keep_bytes, s.is_store ORDER BY s.name";
         let rows = db.query(sql, values![])?;
         let sites = rows.iter().map(|row| Site {
             name: row.text(0),
@@ -526,7 +549,7 @@ impl Catalog {
             keep_bytes: row.maybe_int(4).map(|keep| keep as u64),
             n_replicas: row.int(5) as u64,
             size_bytes: row.int(6) as u64,
-            is_store: row.maybe_text(7).is_some(),
+            is_store: row.int(7) != 0,
         });
         Ok(sites.collect())
     }

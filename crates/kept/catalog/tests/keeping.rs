@@ -206,6 +206,7 @@ fn a_seal_is_not_overwritten_by_that_of_other_files() {
         created_ms: NOW,
         copies,
         tags: vec![],
+        acl: Default::default(),
         files: vec![file("a", text)],
     };
     assert!(folder.seal(&key, &sealed("one", 1).text()).unwrap());

@@ -87,6 +87,7 @@ fn lives_through(catalog: &Catalog, seed: u64, n_steps: u32) {
                     created_ms: NOW,
                     copies: 1,
                     tags: vec![],
+                    acl: Default::default(),
                     files: files.clone(),
                 };
                 assert_eq!(catalog.adopt(&alice(), &[sealed.clone(), sealed], NOW).unwrap(), 1);

@@ -32,10 +32,12 @@
 //! hashes what arrives and compares it with what the sender hashed. While a store works on a request it says so every few seconds,
 //! so that a store that hangs is known from one that reads a large object.
 //!
+//! Users of a store have keys of their own, and what each may do, the store itself decides (`users`).
+//!
 //! Invariants: a batch whose connection breaks leaves nothing. A permit's key reads the objects for which it was made, and does nothing else. Nothing in a message names a path: objects are named by digests and
 //! seals by keys. What a program made has paths below a folder, and the catalog's side takes no other ones.
 //!
-//! Not here: which copies are made (`eyas_keeping`), and who may read a data set (`eyas_catalog`).
+//! Not here: which copies are made (`eyas_keeping`), and what rights a data set gives to whom (`eyas_catalog`).
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +49,7 @@ mod programs;
 mod protocol;
 mod remote;
 mod store;
+mod users;
 
 pub use hub::{AtHub, Hub, HubReport};
 pub use programs::Programs;

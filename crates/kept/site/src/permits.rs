@@ -18,8 +18,9 @@ const PERMITS_MAX: usize = 1000;
 /// The permits that a store has given.
 #[derive(Default)]
 pub(crate) struct Permits {
-    /// Keys that the door lets in beside the store's own.
+    /// Keys that the door lets in beside the store's own: of permits and of users.
     pub(crate) keys: Arc<KnownKeys>,
+    users: Mutex<Vec<UserKey>>,
     /// Set once the store is served.
     own: OnceLock<(Identity, UserKey)>,
     given: Mutex<HashMap<UserKey, GivenPermit>>,
@@ -37,6 +38,8 @@ pub(crate) enum May {
     Everything,
     /// They have a permit for these objects.
     Copy(Arc<HashSet<Digest>>),
+    /// They have a user's key. Whose it is, and what that one may do, is asked at each request.
+    AsUser(UserKey),
 }
 
 impl Permits {
@@ -61,7 +64,7 @@ impl Permits {
             key,
             GivenPermit { digests: Arc::new(digests.into_iter().collect()), until: now + VALID_FOR },
         );
-        self.keys.set(given.keys().copied());
+        self.open_door(&given);
         Ok(serde_json::to_vec(&identity).expect("plain strings"))
     }
 
@@ -69,8 +72,20 @@ impl Permits {
     pub(crate) fn end(&self, key: Option<UserKey>) {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         if key.is_some_and(|key| given.remove(&key).is_some()) {
-            self.keys.set(given.keys().copied());
+            self.open_door(&given);
         }
+    }
+
+    /// The door lets in users with these keys from now on, and no others.
+    pub(crate) fn set_users(&self, users: Vec<UserKey>) {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.users.lock().unwrap_or_else(PoisonError::into_inner) = users;
+        self.open_door(&given);
+    }
+
+    fn open_door(&self, given: &HashMap<UserKey, GivenPermit>) {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        self.keys.set(given.keys().chain(&*users).copied());
     }
 
     /// What the holder of a key may do; `None`: nothing any more.
@@ -79,8 +94,12 @@ impl Permits {
         if key == Some(*own) {
             return Some(May::Everything);
         }
+        let key = key?;
+        if self.users.lock().unwrap_or_else(PoisonError::into_inner).contains(&key) {
+            return Some(May::AsUser(key));
+        }
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        let given = given.get(&key?).filter(|given| given.until > now)?;
+        let given = given.get(&key).filter(|given| given.until > now)?;
         Some(May::Copy(given.digests.clone()))
     }
 }

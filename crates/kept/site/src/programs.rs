@@ -1,6 +1,6 @@
 //! Programs that a store runs for those who have its join file: mode *remote* of `eyas at-data`.
 //!
-//! Each has a folder of its own below the store's, with a plan that the store does not read, and is run by a command of the store's
+//! Each has a folder of its own below the store's, with a plan of which the store reads only the inputs, and is run by a command of the store's
 //! own program, which knows the plan. What it prints is sent on at once. At its end its report and what it made are sent, and the
 //! folder is removed. When the connection breaks, the program is ended: nobody would have what it makes.
 //!
@@ -8,6 +8,7 @@
 
 use crate::protocol::{Ask, PIECE_BYTES, SILENCE_MAX, Tell};
 use crate::store::{Answering, Gone, Stopped, TakenRoom};
+use eyas_data::Digest;
 use eyas_text::line_of;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::{OsStr, OsString};
@@ -183,6 +184,7 @@ impl Answering<'_> {
                 // All ends of the pipes are closed. A process that the program left behind may hold one; its group is ended with it.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK),
             }
+            self.user()?;
             match self.inbox().try_recv() {
                 Ok(Ask::Alive) => heard = Instant::now(),
                 Err(TryRecvError::Empty) if heard.elapsed() < SILENCE_MAX => {}
@@ -222,6 +224,9 @@ impl Answering<'_> {
         taken.take(n_bytes).map_err(failed)?;
         let kept = eyas_catalog::take_in(&self.store().folder, folder)?;
         self.store().count_held(n_bytes);
+        if let Some(user) = self.user()? {
+            self.store().users.note_brought(&user, kept.iter().map(|file| file.digest));
+        }
         for eyas_catalog::File { path, size_bytes, digest, is_executable } in kept {
             self.send(&Tell::Kept { path, size_bytes, digest, is_executable })?;
         }
@@ -254,6 +259,24 @@ impl Answering<'_> {
         }
         Ok(())
     }
+}
+
+/// The objects that a program by this plan gets. The rest of the plan is for whoever follows it.
+pub(crate) fn inputs_of(plan: &[u8]) -> serde_json::Result<Vec<Digest>> {
+    #[derive(serde::Deserialize)]
+    struct Plan {
+        inputs: Vec<Input>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Input {
+        files: Vec<File>,
+    }
+    #[derive(serde::Deserialize)]
+    struct File {
+        digest: Digest,
+    }
+    let plan: Plan = serde_json::from_slice(plan)?;
+    Ok(plan.inputs.into_iter().flat_map(|input| input.files).map(|file| file.digest).collect())
 }
 
 /// What a program prints: whether as an error, and a piece of it.

@@ -1,7 +1,7 @@
 //! What the two sides say to each other.
 
 use bytes::Bytes;
-use eyas_catalog::{Aside, Condition, SitePlace};
+use eyas_catalog::{Aside, Condition, SitePlace, StoreUser};
 use eyas_data::Digest;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -89,8 +89,10 @@ pub(crate) enum Ask {
     },
     /// So many blocks of an object's group, from a block on: the number of the group, that of the first block, how many.
     ReadBlocks(Digest, u64, u8, u8),
-    /// The keys of all seals.
+    /// The keys of all seals; for a user, of those of data sets of which they have a right.
     SealKeys,
+    /// From now on, let in these users and no others.
+    Users(Vec<StoreUser>),
 }
 
 impl Ask {

@@ -6,7 +6,7 @@ use crate::protocol::{
 use bytes::Bytes;
 use eyas_catalog::{
     Arrivals, Aside, Blocks, Condition, Error, Holding, Key, Permit, Reach, Result, Sealed, SitePlace,
-    is_plain_path,
+    StoreUser, is_plain_path,
 };
 use eyas_data::{Digest, n_groups};
 use eyas_keeping::sources::Load;
@@ -53,6 +53,19 @@ impl Reach for Stores {
                 remote.address, remote.name
             ))),
         }
+    }
+
+    fn key_for(&self, join: &str, user: &str) -> Result<(String, [u8; 32])> {
+        let bad =
+            |reason: String| Error::BadInput(format!("the join file of the store is damaged: {reason}"));
+        let own: Join = serde_json::from_str(join).map_err(|error| bad(error.to_string()))?;
+        if own.through.is_some() {
+            return Err(Error::Conflict(
+                "the store waits at a hub, where only who has its own key reaches it, and no user".into(),
+            ));
+        }
+        let (of_user, key) = own.for_user(user).map_err(|error| bad(error.to_string()))?;
+        Ok((serde_json::to_string(&of_user).expect("plain strings"), key.0))
     }
 }
 
@@ -117,6 +130,8 @@ pub struct Remote {
 /// How a store is reached.
 struct Route {
     identity: Identity,
+    /// Whether the identity is a user's, and not the store's own.
+    is_user: bool,
     /// The hub at which the store waits, if it has no address of its own.
     hub: Option<Box<Join>>,
 }
@@ -140,7 +155,7 @@ impl Remote {
             address: join.address,
             keep_bytes: None,
             place: SitePlace::default(),
-            route: Route { identity: join.identity, hub: join.through },
+            route: Route { identity: join.identity, is_user: join.user.is_some(), hub: join.through },
             idle: Mutex::default(),
         };
         let (link, Site { name, keep_bytes, place }) = remote.new_link()?;
@@ -430,6 +445,10 @@ impl Holding for Remote {
 
     fn load(&self) -> Result<Load> {
         self.load_and_programs().map(|(load, _)| load)
+    }
+
+    fn set_users(&self, users: &[StoreUser]) -> Result<()> {
+        self.ask(&Ask::Users(users.to_vec()), &mut Some)
     }
 
     fn take_reads(&self) -> Result<HashMap<Digest, u64>> {
@@ -723,7 +742,13 @@ impl Link {
             match &route.hub {
                 None => eyas_net::connect(address, &route.identity)
                     .await
-                    .map_err(|error| NotIn::Other(in_words(error))),
+                    .map_err(|error| match error {
+                        NetError::NotAMember { address, .. } if route.is_user => NotIn::Other(format!(
+                            "the store at {address} does not let this user in (the key was taken back, or the store was not told of it \
+                             yet): whoever keeps the catalog tells it: eyas data user add NAME"
+                        )),
+                        error => NotIn::Other(in_words(error)),
+                    }),
                 Some(hub) => crate::hub::knock(hub, address, &route.identity).await,
             }
         };

@@ -6,10 +6,11 @@
 
 use crate::pace::Pace;
 use crate::permits::{May, Permits};
-use crate::programs::Programs;
+use crate::programs::{Programs, inputs_of};
 use crate::protocol::{Ask, BEAT, DIGESTS, IDLE_MAX, PIECE_BYTES, QUEUED_BYTES, Tell};
+use crate::users::Users;
 use bytes::Bytes;
-use eyas_catalog::{Arrivals, Blocks, Folder, Holding, Sealed};
+use eyas_catalog::{Arrivals, Blocks, Folder, Holding, Right, Sealed, StoreUser};
 use eyas_data::Digest;
 use eyas_net::{FrameReader, Writer};
 use eyas_wire::identity::Identity;
@@ -41,6 +42,8 @@ const STRANGERS_MAX: usize = 16;
 const DEAF_MAX: Duration = Duration::from_secs(600);
 /// Objects whose reading is counted until somebody asks.
 const COUNTED_MAX: usize = 100_000;
+/// What is said to a user who was let in before.
+const TAKEN_BACK: &str = "the key of this user was taken back: whoever keeps the catalog gives a new one with `eyas data user add NAME`";
 /// Requests of a connection that wait for its thread.
 const WAITING: usize = 8;
 
@@ -74,6 +77,7 @@ pub struct Store {
     /// Bytes that were given of each object since somebody asked.
     read: Mutex<HashMap<Digest, u64>>,
     pub(crate) permits: Permits,
+    pub(crate) users: Users,
 }
 
 impl Store {
@@ -84,6 +88,8 @@ impl Store {
     pub fn new(folder: Folder, mut options: StoreOptions) -> eyas_catalog::Result<Store> {
         folder.clear_incoming(Duration::ZERO)?;
         let held_bytes = AtomicU64::new(folder.held_bytes()?);
+        let (permits, users) = (Permits::default(), Users::of_folder(folder.root())?);
+        permits.set_users(users.keys());
         let pace = options.rate_bytes_per_s.map(Pace::new);
         let programs = options.programs.take();
         Ok(Store {
@@ -98,7 +104,8 @@ impl Store {
             places: Arc::new(Semaphore::new(PLACES)),
             n_waiting: AtomicUsize::new(0),
             read: Mutex::default(),
-            permits: Permits::default(),
+            permits,
+            users,
         })
     }
 
@@ -349,6 +356,9 @@ impl<'a> Answering<'a> {
         {
             return Err(Stopped::Failed("the permit is for copying other objects".into()));
         }
+        if let Some(user) = self.user()? {
+            self.refuse_unless(&user, &ask)?;
+        }
         let _counted = ask.is_transfer().then(|| Counted::of(&store.n_transfers));
         match ask {
             Ask::Site => {
@@ -434,7 +444,9 @@ impl<'a> Answering<'a> {
                 }
             }
             Ask::SealTexts => {
-                for (name, text) in folder.seal_texts()? {
+                let visible = self.visible()?;
+                let is_visible = |name: &String| visible.as_ref().is_none_or(|keys| keys.contains(name));
+                for (name, text) in folder.seal_texts()?.into_iter().filter(|(name, _)| is_visible(name)) {
                     self.send(&Tell::SealTexts(vec![(name, text.map(Bytes::from))]))?;
                 }
             }
@@ -443,17 +455,30 @@ impl<'a> Answering<'a> {
                 if sealed.key.to_string() != key || sealed.key.version.is_none() {
                     return Err(Stopped::Failed("the seal is of another version".into()));
                 }
-                if !folder.seal(&sealed.key, &text)? {
+                if let Some(user) = self.user()?
+                    && let Some(reason) = store.users.why_not_seal(folder, &user, &sealed)?
+                {
+                    return Err(Stopped::Failed(reason));
+                }
+                if !store.users.seal(folder, sealed, &text)? {
                     self.send(&Tell::OtherSeal)?;
                 }
             }
             Ask::SealKeys => {
-                for keys in folder.seal_keys()?.chunks(DIGESTS) {
+                let visible = self.visible()?;
+                let mut keys = folder.seal_keys()?;
+                keys.retain(|key| visible.as_ref().is_none_or(|visible| visible.contains(key)));
+                for keys in keys.chunks(DIGESTS) {
                     self.send(&Tell::SealKeys(keys.to_vec()))?;
                 }
             }
-            Ask::Unseal(key) => {
-                folder.unseal(&key.parse()?)?;
+            Ask::Unseal(key) => store.users.unseal(folder, &key.parse()?)?,
+            Ask::Users(users) => {
+                store
+                    .users
+                    .set(users)
+                    .map_err(|error| format!("it cannot write the list of its users: {error}"))?;
+                store.permits.set_users(store.users.keys());
             }
             Ask::Claim(catalog) => {
                 return Ok(Tell::Claimed(folder.claim(eyas_text::line_of(&catalog).to_string().as_str())?));
@@ -478,6 +503,81 @@ impl<'a> Answering<'a> {
         Ok(Tell::Done)
     }
 
+    /// Whose key the other side has proved to have, now; `None`: the store's own, or that of a permit.
+    ///
+    /// # Errors
+    /// The key was taken back: the connection is over.
+    pub(crate) fn user(&self) -> Result<Option<Arc<StoreUser>>, Stopped> {
+        let May::AsUser(key) = &self.may else { return Ok(None) };
+        match self.store.users.of(key) {
+            Some(user) => Ok(Some(user)),
+            None => {
+                self.writer.send(&Tell::Failed(TAKEN_BACK.into()));
+                Err(Gone.into())
+            }
+        }
+    }
+
+    /// The keys of the seals that the other side may see; `None`: all.
+    fn visible(&self) -> Result<Option<HashSet<String>>, Stopped> {
+        let user = self.user()?;
+        Ok(user.map(|user| self.store.users.keys_for(&self.store.folder, &user)).transpose()?)
+    }
+
+    /// What a user may ask. There is one list, so that a new request is nobody's but the owner's until it stands here.
+    fn refuse_unless(&self, user: &StoreUser, ask: &Ask) -> Result<(), Stopped> {
+        match ask {
+            // What they may seal is looked at with the seal. What belongs to a batch has no meaning outside of one.
+            Ask::Site
+            | Ask::Load
+            | Ask::Alive
+            | Ask::Begin
+            | Ask::SealKeys
+            | Ask::SealTexts
+            | Ask::Seal { .. } => Ok(()),
+            Ask::Add | Ask::Piece(_) | Ask::Whole(_) | Ask::Broken | Ask::Undo | Ask::Keep | Ask::Abandon => {
+                Ok(())
+            }
+            Ask::Read(digest)
+            | Ask::Copy(digest)
+            | Ask::ReadAt(digest, ..)
+            | Ask::ReadBlocks(digest, ..)
+            | Ask::Groups(digest, ..) => self.require(user, Right::Read, &[*digest]),
+            Ask::Verify(digests) | Ask::Permit(digests) => self.require(user, Right::Read, digests),
+            Ask::Run { plan, .. } => {
+                let inputs = inputs_of(plan).map_err(|error| format!("the plan cannot be read: {error}"))?;
+                self.require(user, Right::Execute, &inputs)
+            }
+            Ask::Objects
+            | Ask::SetAside(_)
+            | Ask::Aside
+            | Ask::Settle { .. }
+            | Ask::SealDigests
+            | Ask::Unseal(_)
+            | Ask::Claim(_)
+            | Ask::Reads
+            | Ask::Fetch { .. }
+            | Ask::Users(_) => Err(Stopped::Failed(format!(
+                "{} is a user of this store, and only who has the store's own key may do that",
+                eyas_text::shown(&user.name)
+            ))),
+        }
+    }
+
+    fn require(&self, user: &StoreUser, right: Right, digests: &[Digest]) -> Result<(), Stopped> {
+        match self.store.users.lacking(&self.store.folder, user, right, digests)? {
+            None => Ok(()),
+            Some(digest) => {
+                let what = if right == Right::Execute { "run programs on" } else { "read" };
+                Err(Stopped::Failed(format!(
+                    "{} may not {what} the object {digest} here: no data set that this store knows gives that right; one that was \
+                     given lately is known after the next `eyas data repair`",
+                    eyas_text::shown(&user.name)
+                )))
+            }
+        }
+    }
+
     fn read(&self, digest: Digest, is_counted: bool) -> Result<Tell, Stopped> {
         let Some(mut object) = self.store.folder.open(digest)? else { return Ok(Tell::Missing) };
         loop {
@@ -490,6 +590,7 @@ impl<'a> Answering<'a> {
                 self.store.count_read(digest, piece.len() as u64);
             }
             self.store.slow_down(piece.len());
+            self.user()?;
             self.send(&Tell::Piece(piece.into()))?;
         }
     }
@@ -507,6 +608,7 @@ impl<'a> Answering<'a> {
             start += piece.len() as u64;
             self.store.count_read(digest, piece.len() as u64);
             self.store.slow_down(piece.len());
+            self.user()?;
             self.send(&Tell::Piece(piece.into()))?;
         }
         Ok(Tell::Done)
@@ -524,8 +626,12 @@ impl<'a> Answering<'a> {
                 None => return Err(Gone.into()),
                 Some(Ask::Abandon) => return Ok(()),
                 Some(Ask::Keep) => {
+                    let user = self.user()?;
                     batch?.keep().map_err(|error| error.to_string())?;
                     store.count_held(taken.n_bytes());
+                    if let Some(user) = user {
+                        store.users.note_brought(&user, taken.digests.iter().copied());
+                    }
                     return Ok(());
                 }
                 Some(Ask::Add) => {

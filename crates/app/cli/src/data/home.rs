@@ -26,5 +26,6 @@ pub fn access() -> eyas_catalog::Result<Access> {
         )),
         other => other,
     })?;
-    Ok(Access { catalog: reaching(catalog), caller: caller() })
+    let caller = catalog.caller(caller())?;
+    Ok(Access { catalog: reaching(catalog), caller })
 }

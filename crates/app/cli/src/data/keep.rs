@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct InitArgs {
-    /// The folder of the first site [default: `site` beside the catalog of this user]
+    /// The folder of the first site [default: `site` beside the catalog of this user; none for a catalog in PostgreSQL, whose users
+    /// may be on many machines]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
     /// The name of the first site
@@ -29,11 +30,13 @@ pub struct InitArgs {
 pub fn init(db: Option<&str>, args: &InitArgs) -> Result<Exit, Fault> {
     let url = open::url(db)?;
     let catalog = open::reaching(Catalog::init(&url, now_ms())?);
-    if catalog.sites()?.is_empty() {
-        let dir = match &args.dir {
-            Some(dir) => dir.clone(),
-            None => open::folder()?.join("site"),
-        };
+    let dir = match &args.dir {
+        Some(dir) => Some(dir.clone()),
+        // A folder of this user's would be nobody else's to use.
+        None if is_of_server(&url) => None,
+        None => Some(open::folder()?.join("site")),
+    };
+    if let (Some(dir), true) = (dir, catalog.sites()?.is_empty()) {
         let folder = Folder::make(&std::path::absolute(&dir)?, &args.site)?;
         let (address, _) = located(&dir)?;
         let new = NewSite { name: folder.name(), address: &address, ..NewSite::default() };
@@ -41,7 +44,14 @@ pub fn init(db: Option<&str>, args: &InitArgs) -> Result<Exit, Fault> {
     }
     let sites = catalog.sites()?;
     say!("the catalog is {}, with {}", catalog.name(), plural(sites.len() as u64, "site"));
+    if sites.is_empty() {
+        say!("where there is room: eyas store --dir FOLDER, and then here: eyas data site --join FILE");
+    }
     Ok(Exit::Good)
+}
+
+fn is_of_server(url: &str) -> bool {
+    ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// The path of a site's folder, as the catalog keeps it.

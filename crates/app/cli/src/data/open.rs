@@ -17,7 +17,8 @@ const BUSY_MAX: Duration = Duration::from_secs(50);
 pub fn open(db: Option<&str>) -> Result<Opened, Fault> {
     let now_ms = now_ms();
     let catalog = reaching(patiently(&url(db)?, now_ms)?);
-    Ok(Opened { catalog, caller: caller(), now_ms })
+    let caller = catalog.caller(caller())?;
+    Ok(Opened { catalog, caller, now_ms })
 }
 
 /// Opens a catalog, and waits where its database takes no connection now.

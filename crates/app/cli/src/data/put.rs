@@ -217,6 +217,11 @@ pub fn acl(db: Option<&str>, args: &AclArgs) -> Result<Exit, Fault> {
     }
     if !entries.is_empty() {
         catalog.set_acl(&caller, &args.key, &entries, now_ms)?;
+        for (site, reason) in catalog.spread_rights(&caller, &args.key)? {
+            say!(
+                "the site `{site}` does not know these rights yet, and is told by the next `eyas data repair`: {reason}"
+            );
+        }
     }
     let owner = catalog.show(&caller, &args.key)?.newest.owner;
     show!("user:{owner}=rwlax  (the owner)");

@@ -118,6 +118,14 @@ impl Postgres {
         Ok(postgres)
     }
 
+    /// Statements with the names of the schema of the catalog's tables and of a role in them.
+    fn named(&mut self, sql: &str, role: &str) -> Result<String> {
+        let of_tables = "SELECT CAST(relnamespace::regnamespace AS TEXT) FROM pg_class WHERE oid = to_regclass('eyas_schema')";
+        // The server quotes it where that is needed.
+        let schema = self.query(of_tables, &[])?[0].text(0);
+        Ok(sql.replace("{schema}", &schema).replace("{role}", &quoted(role)))
+    }
+
     /// Makes the connection. A server that has none to give, or was lost, is waited for.
     fn connect(&self, link: &mut Link) -> Result<()> {
         link.give_back();
@@ -174,6 +182,11 @@ impl Postgres {
             }
         }
     }
+}
+
+/// A name as a statement has it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn connect(config: &Config, tls: &Tls, name: &str) -> Result<Client> {
@@ -250,6 +263,10 @@ fn explain(name: &str, error: &postgres::Error) -> Error {
     match error.code() {
         Some(code) if collisions.contains(code) => Error::Collided { database, reason },
         Some(code) if passes(code, error) => Error::Busy { database, reason },
+        // Also where a row is not this user's to change.
+        Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => Error::Denied(format!(
+            "{name} does not let its user do this: {reason}; whoever keeps the catalog can, and lets users in: eyas data user add NAME"
+        )),
         Some(_) => Error::Database { database, reason },
         None => Error::Away { database, reason },
     }
@@ -342,6 +359,56 @@ impl Db for Postgres {
                 if matches!(error, Error::Collided { .. }) { Ok(false) } else { Err(error) }
             }
         }
+    }
+
+    fn has_tables(&mut self) -> Result<bool> {
+        let sql = "SELECT CAST(to_regclass('eyas_schema') IS NOT NULL AS INT)";
+        Ok(self.query(sql, &[])?[0].int(0) == 1)
+    }
+
+    /// Whoever has the rights of the tables' owner is held by no row's security, and keeps the catalog.
+    fn role(&mut self) -> Result<Option<String>> {
+        let sql = "SELECT CAST(pg_has_role(current_user, relowner, 'USAGE') AS INT), CAST(current_user AS TEXT) \
+                   FROM pg_class WHERE oid = to_regclass('eyas_schema')";
+        let rows = self.query(sql, &[])?;
+        Ok(rows.first().filter(|row| row.int(0) == 0).map(|row| row.text(1)))
+    }
+
+    fn guard(&mut self) -> Result<()> {
+        let sql = self.named(include_str!("guards.sql"), "")?;
+        self.batch(&sql)
+    }
+
+    fn claim(&mut self, digests: &[Value]) -> Result<()> {
+        let rows: Vec<String> = (1..=digests.len()).map(|n| format!("(CAST(?{n} AS BYTEA))")).collect();
+        let sql = format!(
+            "SELECT eyas_claim(CAST(current_user AS TEXT), said.column1) FROM (VALUES {}) AS said WHERE NOT \
+             pg_has_role(current_user, (SELECT relowner FROM pg_class WHERE oid = to_regclass('object')), 'USAGE')",
+            rows.join(", ")
+        );
+        self.query(&sql, digests).map(|_| ())
+    }
+
+    fn admit(&mut self, user: &str) -> Result<()> {
+        let sql = "SELECT 1 FROM pg_roles WHERE CAST(rolname AS TEXT) = ?1";
+        if self.query(sql, &[user.into()])?.is_empty() {
+            return Err(Error::Conflict(format!(
+                "{} has no user {}, whom its owner makes: createuser --pwprompt {user}",
+                self.name,
+                eyas_text::shown(user)
+            )));
+        }
+        let sql = self.named(include_str!("admit.sql"), user)?;
+        self.batch(&sql)
+    }
+
+    fn expel(&mut self, user: &str) -> Result<()> {
+        let sql = "SELECT 1 FROM pg_roles WHERE CAST(rolname AS TEXT) = ?1";
+        if self.query(sql, &[user.into()])?.is_empty() {
+            return Ok(());
+        }
+        let sql = self.named(include_str!("expel.sql"), user)?;
+        self.batch(&sql)
     }
 
     /// Which server it is, on which of its timelines, and its own number of the table: a restore makes the table anew.

@@ -261,6 +261,11 @@ impl Db for Sqlite {
         }
     }
 
+    fn has_tables(&mut self) -> Result<bool> {
+        let sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'eyas_schema'";
+        Ok(!self.query(sql, &[])?.is_empty())
+    }
+
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
         let run = || -> rusqlite::Result<usize> {
             self.connection.prepare_cached(sql)?.execute(rusqlite::params_from_iter(values))

@@ -89,6 +89,38 @@ impl Server {
         self.run("psql", &["-q", "-h", &socket, "-U", "eyas", "-d", "postgres", "-c", sql]);
     }
 
+    /// Has a role do this in a database; what is printed, or why it is refused.
+    pub fn ask(&self, role: &str, database: &str, sql: &str) -> Result<String, String> {
+        let socket = self.folder.path().display().to_string();
+        let asked = [
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            &socket,
+            "-U",
+            role,
+            "-d",
+            database,
+            "-c",
+            sql,
+        ];
+        let done = Command::new(self.programs.join("psql")).args(asked).current_dir("/").output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
+        if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+    }
+
+    /// A new database that belongs to a role of its own, and its URL for any role.
+    pub fn owned_by(&self, role: &str, name: &str) -> impl Fn(&str) -> String {
+        let url = self.url(name);
+        self.command(&format!("CREATE ROLE {role} LOGIN"));
+        self.command(&format!("ALTER DATABASE {name} OWNER TO {role}"));
+        move |role| url.replacen("eyas@", &format!("{role}@"), 1)
+    }
+
     /// All of a database, as text.
     pub fn dump(&self, name: &str) -> PathBuf {
         let (socket, to) = (self.folder.path().display().to_string(), self.folder.path().join("dump.sql"));

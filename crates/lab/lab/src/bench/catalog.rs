@@ -115,7 +115,15 @@ fn sealed(n: u32) -> Result<Sealed, Fault> {
         is_executable: false,
     };
     let key = Key { label: format!("s{n}"), version: Some(1) };
-    Ok(Sealed { key, owner: "bench".into(), created_ms: NOW, copies: 1, tags, files: vec![file] })
+    Ok(Sealed {
+        key,
+        owner: "bench".into(),
+        created_ms: NOW,
+        copies: 1,
+        tags,
+        acl: Default::default(),
+        files: vec![file],
+    })
 }
 
 fn find(catalog: &Catalog, caller: &Caller, table: &mut Table) -> Result<(), Fault> {
