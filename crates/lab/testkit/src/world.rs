@@ -35,6 +35,8 @@
 //! | module | has |
 //! |---|---|
 //! | `plans` | the submissions |
+//! | `calendar` | time, what is to happen, and the lines that say what did |
+//! | `account` | what programs read and made, and how tasks ended |
 //! | `clients`, `requests` | clients of several dispatchers, and of one |
 //! | `dispatchers`, `nodes`, `programs` | the surroundings of the real state machines |
 //! | `provider` | whoever brings nodes |
@@ -44,6 +46,8 @@
 //!
 //! Not here: what the machines decide (`eyas-core`), real sockets and files (`eyas-runtime`'s tests).
 
+mod account;
+mod calendar;
 mod checks;
 mod clients;
 mod dispatchers;
@@ -61,6 +65,8 @@ use crate::home::{Home, digest_of, hash};
 use crate::node::{WorldNode, own_disk};
 use crate::options::Options;
 use crate::process::Journal;
+use account::Account;
+use calendar::{Calendar, Trace};
 use clients::Clients;
 use dispatchers::{Links, Member};
 use eyas_core::cache::CacheConfig;
@@ -71,11 +77,9 @@ use eyas_session::dispatcher::Record;
 use eyas_terms::needs::Equipment;
 use eyas_terms::rng::Rng;
 use eyas_terms::*;
-use plans::{Plan, PlanState};
+use plans::{Additions, Plan, PlanState};
 use provider::Provider;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::PoisonError;
 use std::time::Duration;
 use watch::{Lines, watch};
 
@@ -148,52 +152,21 @@ pub fn simulate(options: &Options) -> Result<Summary, Box<Violation>> {
     watch(lines, CPU_S_MAX, move || World::new(options, of_world).live())
 }
 
-/// The inputs that an attempt's program was given, and the outputs that it made.
-#[derive(Clone, Debug, Default)]
-struct Witness {
-    /// The user's name for the task.
-    name: String,
-    seen: Vec<(String, Digest, bool)>,
-    outputs: Vec<(String, Digest)>,
-    /// The dispatcher process that had assigned it.
-    incarnation: u64,
-    /// An input was changed while the program ran.
-    spoiled: bool,
-}
-
 struct World {
     o: Options,
     rng: Rng,
-    now: Timestamp,
-    queue: BTreeMap<(u64, u64), Ev>,
-    next_seq: u64,
-    n_events: u64,
-    lines: Lines,
-    trace_hash: u64,
+    calendar: Calendar,
+    trace: Trace,
     home: Home,
     nodes: Vec<WorldNode>,
     members: Vec<Member>,
     links: Links,
     clients: Clients,
     plans: Vec<Plan>,
-    /// Tasks that end only when all additions to a run are decided, and tasks that promised files, each with
-    /// its plan.
-    holds: BTreeMap<String, usize>,
-    promises: BTreeMap<String, (usize, Vec<String>)>,
-    run_since: BTreeMap<RunId, Timestamp>,
-    /// What the programs of attempts have read and made, by the dispatcher that gave them out and by node.
-    witnesses: BTreeMap<(usize, usize, TaskId, AttemptNo), Witness>,
-    /// Tasks that have ended well, also if they run again.
-    ever_done: BTreeSet<String>,
-    /// Tasks that have ended in any way.
-    ever_ended: BTreeSet<String>,
-    /// The bytes that done tasks have written to files that stay on the nodes, by location.
-    made: BTreeMap<String, BTreeSet<Digest>>,
-    n_revivals: u64,
+    additions: Additions,
+    account: Account,
     /// Since when everything has ended, while files are dropped.
     over_since: Option<Timestamp>,
-    /// Cached objects that were once found damaged.
-    damaged: BTreeSet<(usize, ObjectId)>,
     provider: Provider,
     faults: bool,
 }
@@ -325,28 +298,17 @@ impl World {
         });
         World {
             rng,
-            now: Timestamp(S),
-            queue: BTreeMap::new(),
-            next_seq: 0,
-            n_events: 0,
-            lines,
-            trace_hash: 0,
+            calendar: Calendar::new(),
+            trace: Trace::new(lines),
             home: Home::new(o.file_bytes.is_some()),
             nodes,
             members: members.collect(),
             links: Links::default(),
             clients: Clients::default(),
             plans: vec![],
-            holds: BTreeMap::new(),
-            promises: BTreeMap::new(),
-            run_since: BTreeMap::new(),
-            witnesses: BTreeMap::new(),
-            ever_done: BTreeSet::new(),
-            ever_ended: BTreeSet::new(),
-            made: BTreeMap::new(),
-            n_revivals: 0,
+            additions: Additions::default(),
+            account: Account::default(),
             over_since: None,
-            damaged: BTreeSet::new(),
             provider: Provider::default(),
             faults: true,
             o,
@@ -404,7 +366,7 @@ impl World {
 
     /// The time of a clock that is this much ahead of true time.
     fn clock_time(&self, ahead_ns: i64) -> Timestamp {
-        Timestamp(self.now.0.saturating_add_signed(ahead_ns))
+        Timestamp(self.calendar.now.0.saturating_add_signed(ahead_ns))
     }
 
     /// A wall clock, as a process finds it when it starts.
@@ -419,17 +381,7 @@ impl World {
     // ------------------------------------------------------------ the queue
 
     fn after(&mut self, ns: u64, ev: Ev) {
-        self.queue.insert((self.now.0 + ns, self.next_seq), ev);
-        self.next_seq += 1;
-    }
-
-    fn trace(&mut self, line: String) {
-        self.trace_hash = hash(self.trace_hash, line.as_bytes());
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == LINES_KEPT {
-            lines.pop_front();
-        }
-        lines.push_back(line);
+        self.calendar.add(ns, ev);
     }
 
     fn live(&mut self) -> Summary {
@@ -437,22 +389,21 @@ impl World {
         let patience_ns = if self.o.is_plain() { LIVENESS_PLAIN_NS } else { LIVENESS_NS };
         let limit = S + self.o.faults_until_ns + patience_ns;
         let events_max = if self.members.len() > 1 { EVENTS_OF_SEVERAL_MAX } else { EVENTS_MAX };
-        while let Some(((t, _), ev)) = self.queue.pop_first() {
+        while let Some(ev) = self.calendar.next() {
+            let t = self.calendar.now.0;
             assert!(t <= limit, "promise 4: not everything ended\n{}", self.what_is_left());
-            self.now = Timestamp(t);
-            self.n_events += 1;
-            assert!(self.n_events <= events_max, "promise 4: {events_max} events and no end");
+            assert!(self.calendar.n_events <= events_max, "promise 4: {events_max} events and no end");
             let mut line = String::new();
             let _ = write!(line, "{:>12.6} {ev:?}", t as f64 / S as f64);
-            self.trace(line);
+            self.trace.add(line);
             let is_tick = matches!(ev, Ev::Tick);
             self.on(ev);
             if is_tick && !self.faults && self.is_over() {
-                let since = *self.over_since.get_or_insert(self.now);
+                let since = *self.over_since.get_or_insert(self.calendar.now);
                 if self.files_left().is_none() {
                     break;
                 }
-                let waited = self.now.since_ns(since);
+                let waited = self.calendar.now.since_ns(since);
                 let left = || self.files_left().unwrap_or_default();
                 assert!(waited < SETTLE_NS, "files of runs that have ended are left\n{}", left());
             }
@@ -497,7 +448,7 @@ impl World {
             }
         };
         let size_bytes = self.o.file_bytes.unwrap_or(size_bytes);
-        self.home.write(self.now, location, digest, size_bytes);
+        self.home.write(self.calendar.now, location, digest, size_bytes);
     }
 
     // ------------------------------------------------------------ events
@@ -524,7 +475,7 @@ impl World {
         }
         match ev {
             Ev::Wake { m } => {
-                if self.members[m].wakes_at == Some(self.now) {
+                if self.members[m].wakes_at == Some(self.calendar.now) {
                     self.members[m].wakes_at = None;
                     self.with(m, |process, now| process.wake(now));
                 }
@@ -552,7 +503,7 @@ impl World {
                 let node = &mut self.nodes[n];
                 if node.life == Some(life) {
                     node.disconnect();
-                    let (epoch, wait) = (node.epoch, node.cut_until.since_ns(self.now));
+                    let (epoch, wait) = (node.epoch, node.cut_until.since_ns(self.calendar.now));
                     self.after(wait + S / 4, Ev::Connect { n, epoch });
                 }
             }

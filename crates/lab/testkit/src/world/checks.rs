@@ -71,7 +71,7 @@ impl World {
     /// Whether the files that stay on the nodes might together fill most of some cache.
     pub(super) fn has_made_much(&self) -> bool {
         let largest = |digests: &BTreeSet<Digest>| digests.iter().map(|d| self.output_bytes(*d)).max();
-        let made_bytes: u64 = self.made.values().filter_map(largest).sum();
+        let made_bytes: u64 = self.account.made.values().filter_map(largest).sum();
         self.nodes.iter().any(|node| made_bytes >= node.config.cache.budget_bytes / 4 * 3)
     }
 
@@ -174,7 +174,7 @@ impl World {
         }
         // The event about bytes that have just been stored may be on its way.
         let mut of_objects: BTreeSet<Digest> = in_book.into_iter().map(|(_, digest)| digest).collect();
-        of_objects.extend(self.queue.values().filter_map(|ev| match ev {
+        of_objects.extend(self.calendar.to_come().filter_map(|ev| match ev {
             Ev::Done { n: of, epoch, work: NodeWork::Word { digest, .. } } => {
                 ((*of, *epoch) == (n, node.epoch)).then_some(*digest)
             }
@@ -245,7 +245,7 @@ impl World {
             return;
         };
         let core = process.core();
-        let now = self.now;
+        let now = self.calendar.now;
         let mut idle: BTreeMap<ExecutorId, Timestamp> = BTreeMap::new();
         let mut large: Vec<(ExecutorId, u32, u64)> = vec![];
         let mut equipped: BTreeMap<ExecutorId, Equipment> = BTreeMap::new();

@@ -124,7 +124,7 @@ impl World {
     }
 
     fn connect_client(&mut self, c: u64, m: usize) {
-        let is_cut = self.clients.cut_until.get(&m).is_some_and(|until| *until > self.now);
+        let is_cut = self.clients.cut_until.get(&m).is_some_and(|until| *until > self.calendar.now);
         if self.members[m].process.is_none() || is_cut {
             return;
         }
@@ -180,7 +180,7 @@ impl World {
         match answer {
             None => {}
             Some(Ok(ReplyBody::RunOpened { .. })) => {
-                self.run_since.insert(run, self.now);
+                self.account.run_since.insert(run, self.calendar.now);
                 self.on_opened(c, plan);
             }
             Some(Ok(ReplyBody::RunAccepted { run, again, .. })) => {
@@ -233,7 +233,7 @@ impl World {
     /// later.
     pub(super) fn cut_clients(&mut self, m: usize) {
         let lasts = self.lasts(self.o.away_ns_max);
-        self.clients.cut_until.insert(m, self.now.plus_ns(lasts));
+        self.clients.cut_until.insert(m, self.calendar.now.plus_ns(lasts));
         for life in self.clients.lives_at(m) {
             self.after(0, Ev::ClientCut { life });
             let takes = self.lasts(3 * S);
@@ -295,7 +295,7 @@ impl World {
     }
 
     fn on_accepted(&mut self, plan: usize, run: RunId, again: bool) {
-        self.trace(format!("             plan {plan} is accepted as {run:?}, again {again}"));
+        self.trace.add(format!("             plan {plan} is accepted as {run:?}, again {again}"));
         let p = &self.plans[plan];
         let whole = p.into.map(|whole| self.plans[whole].state);
         assert!(
@@ -318,7 +318,7 @@ impl World {
             // The journal of some dispatcher has no room at present.
             No::Refused(reason) if reason.contains(NO_SPACE) => self.try_again(plan, run),
             No::Refused(reason) => {
-                self.trace(format!("             plan {plan} is refused: {reason}"));
+                self.trace.add(format!("             plan {plan} is refused: {reason}"));
                 if self.is_rightly_refused(plan, &reason) {
                     self.plans[plan].state = PlanState::Refused;
                 } else {
@@ -340,7 +340,7 @@ impl World {
         let Some(whole) = p.into else { return false };
         let has = |words: &str| reason.contains(words);
         let tasks = self.tasks_of(whole);
-        let ended = if self.o.is_plain() { &self.ever_done } else { &self.ever_ended };
+        let ended = if self.o.is_plain() { &self.account.ever_done } else { &self.account.ever_ended };
         let is_done = |id: &String| ended.contains(id);
         let is_over = tasks.iter().all(|task| is_done(&task.id));
         if has("has ended; submit a run of its own") {

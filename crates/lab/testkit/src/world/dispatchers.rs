@@ -125,11 +125,11 @@ impl World {
             self.check_forgotten(m, run);
         }
         for (task, outcome, by) in ended {
-            self.trace(format!("             {at}ended {task:?} {outcome:?}"));
+            self.trace.add(format!("             {at}ended {task:?} {outcome:?}"));
             self.on_ended(m, &process, task, outcome, by);
         }
         for (task, lost) in revived {
-            self.trace(format!("             {at}revived {task:?} for {lost:?}"));
+            self.trace.add(format!("             {at}revived {task:?} for {lost:?}"));
             self.on_revived(m, &process, task, lost);
         }
         for run in accepted {
@@ -147,11 +147,11 @@ impl World {
         // Like the live driver: as soon as it may be, never in the past.
         let ahead_ns = self.members[m].ahead_ns;
         let true_time = |at: Timestamp| Timestamp(at.0.saturating_add_signed(-ahead_ns));
-        if let Some(at) = wakes_at.map(|at| true_time(at).max(self.now.plus_ns(1)))
+        if let Some(at) = wakes_at.map(|at| true_time(at).max(self.calendar.now.plus_ns(1)))
             && self.members[m].wakes_at != Some(at)
         {
             self.members[m].wakes_at = Some(at);
-            self.after(at.since_ns(self.now), Ev::Wake { m });
+            self.after(at.since_ns(self.calendar.now), Ev::Wake { m });
         }
         for (life, n, batch) in to_nodes {
             batch.iter().for_each(|message| self.check_message(m, n, message));
@@ -177,8 +177,8 @@ impl World {
             let takes = self.lasts(self.o.durable_ns_max);
             let member = &mut self.members[m];
             member.n_scheduled = n_records;
-            member.durable_at = member.durable_at.max(self.now.0 + takes).max(member.full_until.0);
-            let at = member.durable_at - self.now.0;
+            member.durable_at = member.durable_at.max(self.calendar.now.0 + takes).max(member.full_until.0);
+            let at = member.durable_at - self.calendar.now.0;
             self.after(at, Ev::Durable { incarnation, n: n_records });
         }
     }
@@ -192,8 +192,8 @@ impl World {
     pub(super) fn arrival(&mut self, life: u64, back: bool) -> u64 {
         let takes = self.lasts(self.o.message_ns_max);
         let at = self.links.arrives.entry((life, back)).or_default();
-        *at = (*at).max(self.now.0 + takes);
-        *at - self.now.0
+        *at = (*at).max(self.calendar.now.0 + takes);
+        *at - self.calendar.now.0
     }
 
     // ------------------------------------------------------------ ends
@@ -213,11 +213,12 @@ impl World {
         }
         self.members[m].outcomes.insert(task, outcome.clone());
         self.members[m].run_of.insert(task, run);
-        self.ever_ended.insert(name.clone());
+        self.account.ever_ended.insert(name.clone());
         if outcome != Outcome::Done {
             // It may run again for nobody when its run is forgotten.
             let is_forgotten = process.journal().is_forgotten(run) || self.is_forgotten(run);
-            let is_caused = outcome == Outcome::Cancelled && is_forgotten && self.ever_done.contains(&name);
+            let is_caused =
+                outcome == Outcome::Cancelled && is_forgotten && self.account.ever_done.contains(&name);
             let why =
                 format!("promise 4: {name}, {task:?} of dispatcher {m}, ends without a cause: {outcome:?}");
             assert!(is_caused || !self.o.is_plain(), "{why}");
@@ -225,14 +226,14 @@ impl World {
         }
         let (executor, attempt) = by.expect("promise 2: a task is done without an attempt");
         let n = process.node_of(executor).expect("the executor that ended a task is known");
-        let witness = self.witnesses.get(&(m, n, task, attempt)).cloned();
+        let witness = self.account.witnesses.get(&(m, n, task, attempt)).cloned();
         let witness = witness.unwrap_or_else(|| panic!("promise 2: {task:?} is done and never ran"));
         assert_eq!(
             witness.name, name,
             "promise 2: {task:?} of dispatcher {m} is done by an attempt on node {n} that ran something else"
         );
         assert!(!witness.spoiled, "promise 2: {task:?} is done, its input was changed while it ran");
-        self.ever_done.insert(name);
+        self.account.ever_done.insert(name);
         let member = &mut self.members[m];
         for (location, digest, in_place) in witness.seen {
             // Files that stay on the nodes may be made again, with other bytes.
@@ -248,7 +249,7 @@ impl World {
             );
         }
         for (location, digest) in witness.outputs.iter().filter(|(l, _)| CatalogLocation::of(l).stays()) {
-            self.made.entry(location.clone()).or_default().insert(*digest);
+            self.account.made.entry(location.clone()).or_default().insert(*digest);
         }
         member.done.insert(task, witness.outputs);
         member.ended_by.insert(task, (n, attempt));
@@ -257,7 +258,7 @@ impl World {
     /// A done task runs again: allowed only if one of its files is gone that some task has yet to read, or cannot be reached.
     fn on_revived(&mut self, m: usize, process: &Process, task: TaskId, lost: ObjectId) {
         assert!(!self.o.loses_nothing(), "{task:?} runs again although nothing is ever lost");
-        self.n_revivals += 1;
+        self.account.n_revivals += 1;
         let member = &mut self.members[m];
         member.done.remove(&task);
         member.promised.remove(&task);
@@ -367,7 +368,7 @@ impl World {
         if self.links.between.contains_key(&(from, to)) {
             return;
         }
-        let is_cut = self.links.cut_until.get(&(from, to)).is_some_and(|until| *until > self.now);
+        let is_cut = self.links.cut_until.get(&(from, to)).is_some_and(|until| *until > self.calendar.now);
         if is_cut || self.members[from].process.is_none() || self.members[to].process.is_none() {
             return self.after(S / 5, Ev::LinkTry { from, to });
         }

@@ -51,7 +51,11 @@ impl World {
         let whole = self.plans.iter().position(|plan| plan.into.is_none() && plan.run() == Some(run));
         // A client may not know yet that its run was accepted.
         for task in whole.map_or(vec![], |whole| self.tasks_of(whole)) {
-            assert!(self.ever_done.contains(&task.id), "promise 4: {run:?} is forgotten before {}", task.id);
+            assert!(
+                self.account.ever_done.contains(&task.id),
+                "promise 4: {run:?} is forgotten before {}",
+                task.id
+            );
         }
     }
 
@@ -166,12 +170,12 @@ impl World {
         let outcomes = || self.members.iter().flat_map(|member| member.outcomes.values());
         let n_ended = |f: fn(&Outcome) -> bool| outcomes().filter(|o| f(o)).count() as u64;
         let mut summary = Summary {
-            trace_hash: self.trace_hash,
-            n_events: self.n_events,
+            trace_hash: self.trace.hash,
+            n_events: self.calendar.n_events,
             n_done: n_ended(|o| matches!(o, Outcome::Done)),
             n_failed: n_ended(|o| matches!(o, Outcome::Failed(_))),
             n_cancelled: n_ended(|o| matches!(o, Outcome::Cancelled)),
-            n_revivals: self.n_revivals,
+            n_revivals: self.account.n_revivals,
             n_collectives: processes().map(Process::n_collectives).sum(),
             n_added: 0,
             n_refused: 0,
@@ -234,7 +238,7 @@ impl World {
         let forgotten = accepted.filter(|plan| plan.run().is_some_and(|run| self.is_forgotten(run)));
         let mut n_done = 0;
         for task in forgotten.flat_map(|plan| &plan.arrays).map(|array| array.expand(0)) {
-            assert!(self.ever_done.contains(&task.id), "promise 4: {} was never done", task.id);
+            assert!(self.account.ever_done.contains(&task.id), "promise 4: {} was never done", task.id);
             n_done += 1;
         }
         for process in self.members.iter().filter_map(|member| member.process.as_ref()) {

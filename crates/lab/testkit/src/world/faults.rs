@@ -94,7 +94,7 @@ impl World {
             Fault::Cut(n) => {
                 let lasts = self.lasts(self.o.cut_ns_max);
                 let node = &mut self.nodes[n];
-                node.cut_until = self.now.plus_ns(lasts);
+                node.cut_until = self.calendar.now.plus_ns(lasts);
                 if let Some(life) = node.life {
                     self.after(0, Ev::NodeCut { n, life });
                     let takes = self.lasts(3 * S);
@@ -104,7 +104,7 @@ impl World {
             Fault::KillDispatcher(m) => self.kill_dispatcher(m),
             Fault::CutMember(from, to) => {
                 let lasts = self.lasts(self.o.away_ns_max);
-                self.links.cut_until.insert((from, to), self.now.plus_ns(lasts));
+                self.links.cut_until.insert((from, to), self.calendar.now.plus_ns(lasts));
                 if let Some(life) = self.links.between.get(&(from, to)).copied() {
                     self.after(0, Ev::MemberLost { from, to, life });
                 }
@@ -177,12 +177,12 @@ impl World {
             Fault::FillJournal(m) => {
                 let lasts = self.lasts(30 * S);
                 let until = &mut self.members[m].full_until;
-                *until = (*until).max(self.now.plus_ns(lasts));
+                *until = (*until).max(self.calendar.now.plus_ns(lasts));
                 self.set_full(m, true);
                 self.after(lasts, Ev::Fault(Fault::FreeJournal(m)));
             }
             Fault::FreeJournal(m) => {
-                if self.now >= self.members[m].full_until {
+                if self.calendar.now >= self.members[m].full_until {
                     self.set_full(m, false);
                 }
             }

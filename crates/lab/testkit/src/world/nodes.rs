@@ -25,12 +25,12 @@ impl World {
         let other = self.find_folder(n);
         let actions = self.nodes[n].start(now, survives, other);
         self.nodes[n].ahead_ns = ahead_ns;
-        self.nodes[n].last_contact = self.now;
+        self.nodes[n].last_contact = self.calendar.now;
         self.set_clock(n);
         let epoch = self.nodes[n].epoch;
         if self.o.walltime_ns_max > 0 && self.faults {
             let whole_ns = self.o.walltime_ns_max / 4 + self.upto(self.o.walltime_ns_max / 4 * 3);
-            self.nodes[n].walltime = Some((whole_ns, self.now.plus_ns(whole_ns)));
+            self.nodes[n].walltime = Some((whole_ns, self.calendar.now.plus_ns(whole_ns)));
             self.after(whole_ns, Ev::Fault(Fault::WalltimeEnds(n, epoch)));
         }
         self.act(n, actions, true);
@@ -132,8 +132,8 @@ impl World {
         if !node.is_up || node.epoch != epoch || node.life.is_some() {
             return;
         }
-        if node.cut_until > self.now {
-            let wait = node.cut_until.since_ns(self.now).max(S / 4);
+        if node.cut_until > self.calendar.now {
+            let wait = node.cut_until.since_ns(self.calendar.now).max(S / 4);
             self.after(wait, Ev::Connect { n, epoch });
             return;
         }
@@ -148,7 +148,7 @@ impl World {
         let life = self.links.connect(m);
         self.members[m].process.as_mut().expect("just seen").on_connected(life, n);
         let node = &mut self.nodes[n];
-        let hello = node.connect(self.now, life);
+        let hello = node.connect(self.calendar.now, life);
         node.lease.connected(LEASE_NS);
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch: vec![hello] });
@@ -167,7 +167,7 @@ impl World {
                 self.after(MS, Ev::Cut { life });
                 return self.after(S / 4, Ev::Connect { n, epoch });
             }
-            self.nodes[n].last_contact = self.now;
+            self.nodes[n].last_contact = self.calendar.now;
             events.into_iter().for_each(|event| self.feed(n, event));
             if self.nodes[n].is_ended {
                 self.flush_node(n);
@@ -197,9 +197,9 @@ impl World {
         }
         node.beat();
         if self.o.n_stops > 0 && node.session.link().is_welcomed() {
-            node.lease.asked(self.now);
+            node.lease.asked(self.calendar.now);
         }
-        let is_lost = node.life.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
+        let is_lost = node.life.is_none() && self.calendar.now.since_ns(node.last_contact) > LEASE_NS;
         let leaves = node.is_draining && node.session.core().is_idle() && node.session.link().is_welcomed();
         if is_lost {
             return self.stop_node(n);
@@ -292,7 +292,7 @@ impl World {
         let epoch = self.nodes[n].epoch;
         let transfer_ns_max = self.o.transfer_ns_max;
         for action in actions {
-            self.trace(format!("             node {n} {action:?}"));
+            self.trace.add(format!("             node {n} {action:?}"));
             match action {
                 NodeAction::AskHome { object, .. } => {
                     let takes = self.lasts(transfer_ns_max / 4);

@@ -7,8 +7,17 @@ use eyas_core::network::NetworkUse;
 use eyas_terms::array::{GatherHint, Hint, Hints, TaskArray, TaskSpec};
 use eyas_terms::rng::Rng;
 use eyas_terms::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Tasks that wait for additions to their run.
+#[derive(Default)]
+pub(super) struct Additions {
+    /// Tasks that end only when all additions to the run of this plan are decided.
+    holds: BTreeMap<String, usize>,
+    /// Tasks that promised files, each with its plan.
+    promises: BTreeMap<String, (usize, Vec<String>)>,
+}
 
 /// Whether a plan must be refused, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -342,7 +351,7 @@ impl World {
         for (plan, p) in self.plans.iter().enumerate().filter(|(_, p)| p.kind == Kind::Good) {
             for task in p.arrays.iter().map(|array| array.expand(0)).filter(|task| !task.promises.is_empty())
             {
-                self.promises.insert(task.id.clone(), (plan, task.promises.clone()));
+                self.additions.promises.insert(task.id.clone(), (plan, task.promises.clone()));
             }
         }
     }
@@ -363,7 +372,7 @@ impl World {
         if self.o.n_additions_max > 0 && rng.below(3) > 0 {
             // This task runs until all additions are decided, so that no addition comes too late.
             let hold = build::task(&format!("p{whole}hold"));
-            self.holds.insert(hold.id.clone(), whole);
+            self.additions.holds.insert(hold.id.clone(), whole);
             arrays.push(hold.array());
         }
         let bad = if self.o.n_additions_max > 0 { bad_additions(&mut rng, whole, &arrays) } else { vec![] };
@@ -395,10 +404,10 @@ impl World {
 
     /// Whether the program of a task may end: a program that is to add tasks must have added them.
     pub(super) fn may_end(&self, task: &str) -> bool {
-        if let Some(whole) = self.holds.get(task) {
+        if let Some(whole) = self.additions.holds.get(task) {
             return self.plans.iter().all(|p| p.into != Some(*whole) || p.is_decided());
         }
-        let Some((plan, promises)) = self.promises.get(task) else { return true };
+        let Some((plan, promises)) = self.additions.promises.get(task) else { return true };
         let whole = self.plans[*plan].into.unwrap_or(*plan);
         let is_later = |(i, p): &(usize, &Plan)| i > plan && p.into == Some(whole) && p.is_added();
         let made: BTreeSet<String> =

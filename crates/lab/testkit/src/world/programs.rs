@@ -1,6 +1,7 @@
 //! The work of a node that takes time: programs, transfers, and the files that they read, write and spoil.
 
-use super::{MS, S, Witness, World};
+use super::account::{Witness, WitnessKey};
+use super::{MS, S, World};
 use crate::happening::{AttemptId, Ev, Fault, NodeWork};
 use crate::home::{Content, hash};
 use crate::node::{Stored, own_disk};
@@ -44,10 +45,10 @@ impl World {
             let digest = digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}"));
             seen.push((location, digest, matches!(staged, Staged::InPlace(_))));
         }
-        let since = self.run_since[&context.assignment.run];
+        let since = self.account.run_since[&context.assignment.run];
         for (location, digest, _) in &seen {
             let had = match CatalogLocation::of(location).stays() {
-                true => self.made.get(location).is_some_and(|made| made.contains(digest)),
+                true => self.account.made.get(location).is_some_and(|made| made.contains(digest)),
                 false => self.home.had(location, *digest, since),
             };
             assert!(had, "promise 2: {id:?} starts with bytes of {location} that home did not have then");
@@ -70,7 +71,7 @@ impl World {
             spoiled: false,
         };
         self.nodes[n].contexts.get_mut(&id).expect("seen above").seen = seen;
-        self.witnesses.insert(self.key_of(n, id), witness);
+        self.account.witnesses.insert(self.key_of(n, id), witness);
         let takes = self.lasts(self.o.program_ns_max);
         if self.o.scratch_bytes_max > 0 {
             let free_bytes = self.free_bytes(n);
@@ -93,12 +94,12 @@ impl World {
     }
 
     /// Where an attempt's witness is.
-    fn key_of(&self, n: usize, id: AttemptId) -> (usize, usize, TaskId, AttemptNo) {
+    fn key_of(&self, n: usize, id: AttemptId) -> WitnessKey {
         (self.nodes[n].giver_of[&id], n, id.0, id.1)
     }
 
     fn witness_of(&self, n: usize, id: AttemptId) -> &Witness {
-        &self.witnesses[&self.key_of(n, id)]
+        &self.account.witnesses[&self.key_of(n, id)]
     }
 
     /// Some batch systems send a signal to all programs of a job a moment before they end it. `true`: they have just done so, and
@@ -156,7 +157,7 @@ impl World {
         // Another attempt that was to start at the same moment has found it.
         let is_gone = staged.iter().any(|staged| {
             matches!(staged, Staged::Cached(object) if node.session.book().digest(*object).is_none()
-                && self.o.warm && self.damaged.contains(&(n, *object)))
+                && self.o.warm && self.account.damaged.contains(&(n, *object)))
         });
         for digest in &rotten {
             self.find_corrupt(n, *digest);
@@ -286,13 +287,13 @@ impl World {
                 assert!(!CatalogLocation::of(&location).stays(), "{location} goes home");
                 let held = self.nodes[n].stored(object).map(|s| s.digest);
                 let is_there = !cached || held == Some(digest);
-                let was_damaged = self.damaged.contains(&(n, object));
+                let was_damaged = self.account.damaged.contains(&(n, object));
                 assert!(is_there || was_damaged, "promise 3: the last copy of {location} is gone");
                 let node = &self.nodes[n];
                 // An output that was asked to stop may be at home a moment before the request arrives.
                 let halted = node.session.attempts().find(id).is_some_and(|a| a.is_halted);
                 let has_fence = self.o.n_stops > 0;
-                if has_fence && !halted && is_there && !node.lease.holds(self.now) {
+                if has_fence && !halted && is_there && !node.lease.holds(self.calendar.now) {
                     // Right before the name would appear: wait until the dispatcher has confirmed that the
                     // attempt is still wanted.
                     let epoch = node.epoch;
@@ -310,7 +311,7 @@ impl World {
                 } else {
                     self.check_landing(n, id, &location);
                     let size_bytes = self.output_bytes(digest);
-                    Ok(self.home.write(self.now, &location, digest, size_bytes))
+                    Ok(self.home.write(self.calendar.now, &location, digest, size_bytes))
                 };
                 NodeEvent::OutputLanded { task: id.0, attempt: id.1, output, result }
             }
@@ -347,16 +348,16 @@ impl World {
             let message = "it is not wanted any more".into();
             return Asked::Fails(work, TransferError { kind: TransferErrorKind::GivenUp, message });
         }
-        if self.home.takes(self.now, self.o.home_takes) {
-            node.homes.answered(self.now, HOME, &mut tries);
+        if self.home.takes(self.calendar.now, self.o.home_takes) {
+            node.homes.answered(self.calendar.now, HOME, &mut tries);
             if let (NodeWork::Fetch { object, began, .. }, true) = (&mut work, again.is_some()) {
                 *began = self.home.find(node.session.book().location(*object)).cloned();
             }
             return Asked::Goes(work);
         }
         tries.heard_busy();
-        let random = hash(self.o.seed, format!("busy {n} {}", self.n_events).as_bytes());
-        match node.homes.failed(self.now, HOME, &mut tries, "it is busy", random) {
+        let random = hash(self.o.seed, format!("busy {n} {}", self.calendar.n_events).as_bytes());
+        match node.homes.failed(self.calendar.now, HOME, &mut tries, "it is busy", random) {
             Some(wait_ns) => {
                 let epoch = node.epoch;
                 let work = NodeWork::Again { work: Box::new(work), tries };
@@ -375,7 +376,7 @@ impl World {
         let (Some(islands), Some(&holder)) = (self.o.islands, self.nodes[n].peers.get(&peer)) else {
             return false;
         };
-        self.now.0 < self.o.islands_until_ns && islands.part(self.o.seed, n as u64, holder as u64)
+        self.calendar.now.0 < self.o.islands_until_ns && islands.part(self.o.seed, n as u64, holder as u64)
     }
 
     /// Whether the copy that a peer is asked for is rotten. If so, the peer notices.
@@ -571,7 +572,7 @@ impl World {
         for id in running.collect::<Vec<_>>() {
             if !self.linked_inputs(n, id, digest).is_empty() {
                 let key = self.key_of(n, id);
-                self.witnesses.get_mut(&key).expect("it runs").spoiled = true;
+                self.account.witnesses.get_mut(&key).expect("it runs").spoiled = true;
             }
         }
     }
@@ -579,7 +580,7 @@ impl World {
     /// The driver notices that a cached file has changed: all objects with these bytes are lost.
     pub(super) fn find_corrupt(&mut self, n: usize, digest: Digest) {
         for object in self.nodes[n].session.book().objects_with(digest) {
-            self.damaged.insert((n, object));
+            self.account.damaged.insert((n, object));
             self.feed(n, NodeEvent::FoundCorrupt { object });
         }
     }

@@ -46,7 +46,7 @@ impl World {
         let Some(n) = self.provided_node() else { return };
         let pause = ASK_NS.0 + self.upto(ASK_NS.1 - ASK_NS.0);
         self.after(pause, Ev::AskDemand);
-        if self.now < self.provider.away_until || self.members.iter().all(|m| m.process.is_none()) {
+        if self.calendar.now < self.provider.away_until || self.members.iter().all(|m| m.process.is_none()) {
             return;
         }
         let is_up = self.nodes[n].is_up;
@@ -96,7 +96,7 @@ impl World {
         let n_known = self.provider.connections.iter().filter(|connection| is_known(*connection)).count();
         let has_asked = n_known > 0 && self.members.iter().filter(|m| m.process.is_some()).count() == n_known;
         let away = self.upto(if has_asked { AWAY_NS } else { AWAY_AT_START_NS });
-        self.provider.away_until = self.now.plus_ns(away);
+        self.provider.away_until = self.calendar.now.plus_ns(away);
         for (m, (incarnation, life)) in std::mem::take(&mut self.provider.connections) {
             self.with(m, |process, now| {
                 if process.incarnation() == incarnation {
@@ -108,12 +108,12 @@ impl World {
 
     /// The faults are over.
     pub(super) fn provider_is_back(&mut self) {
-        self.provider.away_until = self.now;
+        self.provider.away_until = self.calendar.now;
     }
 
     /// Whoever starts the dispatcher again starts the provider with it.
     pub(super) fn start_provider_with_dispatcher(&mut self) {
-        self.provider.away_until = self.provider.away_until.min(self.now.plus_ns(AWAY_AT_START_NS));
+        self.provider.away_until = self.provider.away_until.min(self.calendar.now.plus_ns(AWAY_AT_START_NS));
     }
 
     /// Whether a task that was found to be too large for every node is so, as far as this world's provider knows.

@@ -30,7 +30,7 @@ impl World {
         });
         self.plans[plan].state = match run {
             Ok(run) => {
-                self.run_since.insert(run, self.now);
+                self.account.run_since.insert(run, self.calendar.now);
                 PlanState::Submitted(run)
             }
             // A client that is refused because the journal is full tries again later.
