@@ -86,6 +86,39 @@ def test_a_numpy_file_in_tiles_of_a_given_size(run: Run, tmp_path: Path) -> None
     assert list(cells) == list(itertools.chain(*expected))
 
 
+def test_pairs_machines_and_places_by_a_file(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path)
+    # The same names with other bytes: what is read from there gives other numbers.
+    (tmp_path / "site").mkdir()
+    for k, file in enumerate(files(tmp_path, "a")):
+        (tmp_path / "site" / f"{k}.txt").write_bytes(file.read_bytes()[:1])
+    assignments = [
+        {"rows": ["a/0.txt", "a/2.txt"], "columns": ["b/1.txt", "b/4.txt"], "resource": "one"},
+        {"pairs": [["a/1.txt", "b/0.txt"], ["a/6.txt", "b/3.txt"]], "from": "site", "resource": "one"},
+    ]
+    (tmp_path / "assign.json").write_text(json.dumps({"assignments": assignments}))
+    options = ["--assign", "assign.json", "--nodes", "2", "--slots", "1", "--resource", "one=1"]
+    command = ["--", "python3", "compare.py", "{a}", "{b}"]
+    done = run("pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", *options, *command)
+    assert "6 pairs in 2 tiles" in done.stderr and "all 6 pairs that are assigned have a value" in done.stderr
+    cells = read_csv(tmp_path / "m.csv")[2]
+    expected = double_loop(files(tmp_path, "a"), files(tmp_path, "b"))
+    site = [tmp_path / "site" / f"{k}.txt" for k in range(7)]
+    there = double_loop(site, site)
+    has = {(i, j) for i in range(7) for j in range(5) if cells[i][j] != ""}
+    assert has == {(0, 1), (0, 4), (2, 1), (2, 4), (1, 0), (6, 3)}
+    assert all(float(cells[i][j]) == expected[i][j] for i, j in [(0, 1), (0, 4), (2, 1), (2, 4)])
+    assert all(float(cells[i][j]) == there[i][j] for i, j in [(1, 0), (6, 3)])
+    # A pair in two assignments, and a name that no set has.
+    for changed, words in (
+        ({"pairs": [["a/0.txt", "b/1.txt"]]}, "is in assignment 1 and in assignment 3"),
+        ({"pairs": [["a/9.txt", "b/1.txt"]]}, "assignment 3 names a/9.txt, which is no row of the matrix"),
+    ):
+        (tmp_path / "assign.json").write_text(json.dumps({"assignments": [*assignments, changed]}))
+        failed = run("pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", *options, *command, status=2)
+        assert words in failed.stderr, failed.stderr
+
+
 def test_one_set_with_itself_and_its_half(run: Run, tmp_path: Path) -> None:
     make_sets(tmp_path)
     command = ["--", "python3", "compare.py", "{a}", "{b}"]

@@ -15,16 +15,15 @@ import eyas
 import eyas.joblib
 import numpy as np
 import pytest
+from embedded import embedded
 from harness import ROOT
 from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[eyas.Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EYAS_STATE", str(tmp_path_factory.mktemp("state")))
-        with eyas.Cluster(nodes=1, slots=2) as made:
-            yield made
+    with embedded(tmp_path_factory, nodes=1, slots=2) as made:
+        yield made
 
 
 @pytest.fixture

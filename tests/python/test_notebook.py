@@ -11,6 +11,7 @@ from typing import Any
 import eyas
 import nbformat
 import pytest
+from embedded import embedded
 from harness import ROOT
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
@@ -18,10 +19,8 @@ from nbclient import NotebookClient
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[eyas.Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EYAS_STATE", str(tmp_path_factory.mktemp("state")))
-        with eyas.Cluster(nodes=1, slots=2) as made:
-            yield made
+    with embedded(tmp_path_factory, nodes=1, slots=2) as made:
+        yield made
 
 
 def html_of(value: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import eyas
 import numpy as np
 import pytest
+from embedded import embedded
 from eyas import _ffi, _worker, functions
 from eyas.functions import CallFuture
 from eyas.futures import Executor
@@ -28,12 +29,8 @@ PYTHON = Path(sys.executable)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[eyas.Cluster]:
     """Two nodes of two slots, which end with the file's tests, all of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EYAS_STATE", str(tmp_path_factory.mktemp("state")))
-        with eyas.Cluster(nodes=2, slots=2, cache="1GiB") as made:
-            pids = made.processes().values()
-            yield made
-        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    with embedded(tmp_path_factory, nodes=2, slots=2, cache="1GiB") as made:
+        yield made
 
 
 @pytest.fixture

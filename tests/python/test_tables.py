@@ -14,6 +14,7 @@ import polars
 import pyarrow
 import pyarrow.parquet
 import pytest
+from embedded import embedded
 
 KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "pandas": pandas.DataFrame,
@@ -29,10 +30,8 @@ def make(request: pytest.FixtureRequest) -> Callable[[dict[str, Any]], Any]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[eyas.Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EYAS_STATE", str(tmp_path_factory.mktemp("state")))
-        with eyas.Cluster(nodes=1, slots=2) as made:
-            yield made
+    with embedded(tmp_path_factory, nodes=1, slots=2) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use eyas_client::JoinFile;
+use eyas_pairs::assign::{Place, Unusable, assigned};
 use eyas_pairs::matrix::Matrix;
 use eyas_pairs::records::Records;
 use eyas_pairs::tile::{self, Order, RESULT, RecordFile, RecordFiles, SELF, TILE_ARGUMENT};
@@ -29,6 +30,7 @@ use eyas_pairs::{
 use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, NAME_BYTES_MAX, TaskList, find_set, fold_tasks, name_of_file, shared_inputs};
 use eyas_terms::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
+use eyas_terms::needs::Needs;
 use eyas_text::{Shell, shown, shown_path};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -77,6 +79,11 @@ pub struct PairsArgs {
     /// them [default: chosen by caches, sizes and slots]
     #[arg(long, value_name = "ITEMS", value_parser = chunk)]
     pub chunk: Option<Chunk>,
+    /// Compute the pairs that this file of JSON names, and no others. Each assignment is one task: {"assignments": [{"rows": ["x",
+    /// "y"], "columns": ["z"], "pairs": [["v", "z"]], "resource": "site1", "from": "/data"}]}. Nodes with that resource compute it,
+    /// and its files are read from that folder or URL
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["chunk", "pair_time"])]
+    pub assign: Option<PathBuf>,
     /// How long the program takes for a pair, for the choice of tasks [default: 100ms is assumed]
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
     pub pair_time: Option<u64>,
@@ -329,8 +336,8 @@ impl Sets {
         }
     }
 
-    /// What the tiles of a plan are made for: the same sets give the same text.
-    fn digest(&self, chunk: Option<Chunk>) -> String {
+    /// What the tiles of a plan are made for: the same sets, chunk and assignments give the same text.
+    fn digest(&self, chunk: Option<Chunk>, assignments: Option<&[u8]>) -> String {
         let mut hasher = blake3::Hasher::new();
         for set in [Some(&self.a), self.b.as_ref()] {
             hasher.update(b"\0\0");
@@ -345,6 +352,10 @@ impl Sets {
             square => format!("{:?}", square.map(|chunk| chunk.rows)),
         };
         hasher.update(format!("{:?} {chunk}", self.sizes.shape()).as_bytes());
+        if let Some(text) = assignments {
+            hasher.update(b"\0assignments\0");
+            hasher.update(text);
+        }
         hasher.finalize().to_hex()[..32].to_owned()
     }
 
@@ -410,6 +421,9 @@ struct Plan {
     shape: Shape,
     #[serde(flatten)]
     tiling: Tiling,
+    /// Of each tile where the user assigned them; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    places: Vec<Place>,
 }
 
 const PLAN_VERSION: u32 = 2;
@@ -417,19 +431,41 @@ const PLAN_VERSION: u32 = 2;
 impl Plan {
     /// The plan of the run that goes on, or a new one.
     fn find(args: &PairsArgs, sets: &Sets, out: &Out) -> Result<Plan, Fault> {
-        let digest = sets.digest(args.chunk);
+        let assignments = args.assign.as_deref().map(|file| {
+            std::fs::read(file)
+                .map_err(|e| bad(format!("cannot read the assignments {}: {}", shown_path(file), reason(&e))))
+        });
+        let assignments = assignments.transpose()?;
+        let digest = sets.digest(args.chunk, assignments.as_deref());
         if args.resume.resume.is_some()
             && let Some(plan) = Plan::read(&out.tiles).filter(|plan| plan.sets == digest)
         {
             return Ok(plan);
         }
         let machine = machine(args)?;
-        let tiling = match args.chunk {
-            Some(chunk) => eyas_pairs::grid(&sets.sizes, chunk, &machine),
-            None => eyas_pairs::plan(&sets.sizes, &machine),
+        let (tiling, places) = match (&assignments, &args.assign) {
+            (Some(text), Some(file)) => {
+                let (rows, columns) = (&sets.a.names, &sets.second().names);
+                assigned(text, rows, columns, &sets.sizes, machine.cache_bytes).map_err(|why| match why {
+                    Unusable::Sets(refusal) => refused(refusal, sets),
+                    Unusable::Text(why) => bad(format!(
+                        "the assignments {} cannot be used: {why}",
+                        shown_path(file)
+                    ))
+                    .hint(
+                        "rows and columns are called as in the matrix; `eyas pairs --help` shows such a file",
+                    ),
+                })?
+            }
+            _ => {
+                let tiling = match args.chunk {
+                    Some(chunk) => eyas_pairs::grid(&sets.sizes, chunk, &machine),
+                    None => eyas_pairs::plan(&sets.sizes, &machine),
+                };
+                (tiling.map_err(|refusal| refused(refusal, sets))?, vec![])
+            }
         };
-        let tiling = tiling.map_err(|refusal| refused(refusal, sets))?;
-        Ok(Plan { version: PLAN_VERSION, sets: digest, shape: sets.sizes.shape(), tiling })
+        Ok(Plan { version: PLAN_VERSION, sets: digest, shape: sets.sizes.shape(), tiling, places })
     }
 
     fn read(dir: &Path) -> Option<Plan> {
@@ -537,7 +573,15 @@ fn task_list(
         let order = serde_json::to_string(&order).expect("an order is plain data");
         let mut words = vec![SELF.to_owned(), TILE_ARGUMENT.to_owned(), order];
         words.extend(args.command.iter().cloned());
+        let at = plan.places.get(n).cloned().unwrap_or_default();
+        if let Some(from) = &at.from {
+            for (_, location) in &mut inputs {
+                *location = read_from(from, location, folder)?;
+            }
+        }
         inputs.extend(with.iter().cloned());
+        let needs =
+            at.resource.map(|name| Box::new(Needs { resources: [(name, 1)].into(), ..Needs::default() }));
         let spec = TaskSpec {
             inputs,
             outputs: vec![(RESULT.to_owned(), place(out.tile(n))?)],
@@ -550,9 +594,16 @@ fn task_list(
             hints: Hints { multicast: Hint::Once, scatter: Hint::Never, gather: GatherHint::Never },
             ..TaskSpec::new(format!("tile-{n}"), TaskCommand::Exec(words))
         };
-        tasks.push((spec, None));
+        tasks.push((spec, needs));
     }
     Ok(fold_tasks(tasks, folder, "eyas pairs")?)
+}
+
+/// The file of the same name in the folder or below the URL `from`.
+fn read_from(from: &str, location: &str, folder: &Path) -> Result<String, Fault> {
+    let name = name_of_file(location);
+    let place = Location::parse(from, folder).map_err(bad)?;
+    Ok(place.below(&name).map_err(bad)?.to_string())
 }
 
 /// Removes results in which some pair failed, so that their tiles are computed again.
@@ -657,6 +708,8 @@ fn collect(args: &PairsArgs, sets: &Sets, plan: &Plan, out: &Out) -> Result<Exit
     }
     std::fs::rename(part("part"), &out.path).map_err(cannot)?;
     let n_cells = rows.len() as u64 * columns.len() as u64;
+    // Where pairs are assigned by hand, the other cells are empty, and nothing is missing.
+    let n_assigned = plan.tiling.tiles.iter().map(|tile| tile.n_pairs(plan.shape)).sum();
     let what = format!(
         "{} × {} matrix in {}",
         count(rows.len() as u64),
@@ -664,7 +717,12 @@ fn collect(args: &PairsArgs, sets: &Sets, plan: &Plan, out: &Out) -> Result<Exit
         shown_path(&out.path)
     );
     if missing.n == 0 {
-        eyas_text::say!("{what}: all {} have a value", plural(n_cells, "cell"));
+        match plan.places.is_empty() {
+            true => eyas_text::say!("{what}: all {} have a value", plural(n_cells, "cell")),
+            false => {
+                eyas_text::say!("{what}: all {} that are assigned have a value", plural(n_assigned, "pair"))
+            }
+        }
         if !args.keep_tiles {
             let _ = std::fs::remove_dir_all(&out.tiles);
         }

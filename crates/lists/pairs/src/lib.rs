@@ -3,6 +3,7 @@
 //! | module | |
 //! |---|---|
 //! | [`plan`] | decides which pairs go into one task, a *tile* |
+//! | [`assign`] | the same by a user's file, with the nodes and the places that it names |
 //! | [`records`] | items that are records of files: where one begins, and what it is called |
 //! | [`command`] | the command that computes a pair, and which number of what it prints is the pair's value |
 //! | [`tile`] | the program that computes the pairs of a tile on a node, and what its result looks like |
@@ -12,6 +13,7 @@
 //!
 //! Not here: the verb `eyas pairs`, which finds the items and makes tasks of the tiles (`eyas-cli`).
 
+pub mod assign;
 #[allow(clippy::disallowed_methods)]
 pub mod command;
 #[allow(clippy::disallowed_types)]

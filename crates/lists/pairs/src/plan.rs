@@ -23,7 +23,8 @@
 //!      its opening comes from other nodes while openings are computed. Where an opening is small beside its block, a tile of
 //!      middle size comes between them, for the same reason.
 //!
-//! The paper's chunk size `c_s` by hand gives a plain grid instead ([`grid`]).
+//! The paper's chunk size `c_s` by hand gives a plain grid instead ([`grid`]), and its assignments by hand a tile for each
+//! ([`by_hand`]); these compute the pairs that they name, and no others.
 //!
 //! Invariants, which the tests compare with a plain double loop:
 //!   1. every pair that the shape asks for is in exactly one tile, and no other pair is in any;
@@ -39,7 +40,7 @@ mod steps;
 pub use shape::{Item, Rect, Shape, Sizes};
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pairs that are computed by one task, as rectangles of the matrix that have no pair in common.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -178,6 +179,75 @@ pub enum Refusal {
     TooMany,
 }
 
+/// Why there is no tile for each assignment of a user. Assignments are numbered from 0.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RefusedAssignment {
+    Sets(Refusal),
+    /// Two assignments have this pair.
+    Twice {
+        row: u32,
+        column: u32,
+        first: usize,
+        second: usize,
+    },
+    /// The items of an assignment do not fit a node's cache.
+    TooLarge {
+        n: usize,
+        bytes: u64,
+        cache_bytes: u64,
+    },
+}
+
+/// Some pairs of a matrix, each once.
+#[derive(Clone, Debug)]
+pub struct Pairs {
+    shape: Shape,
+    pairs: BTreeSet<(u32, u32)>,
+}
+
+impl Pairs {
+    pub fn new(shape: Shape) -> Pairs {
+        Pairs { shape, pairs: BTreeSet::new() }
+    }
+
+    /// Where the order of a pair's items does not matter, the pair is the one that the matrix has.
+    pub fn add(&mut self, row: u32, column: u32) {
+        let is_turned = self.shape == Shape::Half && row > column;
+        self.pairs.insert(if is_turned { (column, row) } else { (row, column) });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// The same pairs as rectangles: neighbouring columns of a row are one, and so are neighbouring rows with the same columns.
+    fn rects(&self) -> Vec<Rect> {
+        let mut done: Vec<Rect> = vec![];
+        // The rectangles that the last row has a part of, by their columns.
+        let mut open: BTreeMap<(u32, u32), Rect> = BTreeMap::new();
+        let mut pairs = self.pairs.iter().copied().peekable();
+        while let Some((row, first)) = pairs.next() {
+            let mut columns = vec![(first, first + 1)];
+            while let Some((_, column)) = pairs.next_if(|(next, _)| *next == row) {
+                match columns.last_mut() {
+                    Some(last) if last.1 == column => last.1 += 1,
+                    _ => columns.push((column, column + 1)),
+                }
+            }
+            let mut now = BTreeMap::new();
+            for columns in columns {
+                let above = open.remove(&columns).filter(|rect| rect.rows.1 == row);
+                let first = above.map_or(row, |rect| rect.rows.0);
+                now.insert(columns, Rect { rows: (first, row + 1), columns });
+            }
+            done.extend(open.into_values());
+            open = now;
+        }
+        done.extend(open.into_values());
+        done
+    }
+}
+
 /// Chooses tiles for a matrix; see the module's header.
 pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
     let (whole, n_pairs) = check(sizes)?;
@@ -283,6 +353,31 @@ pub fn grid(sizes: &Sizes, chunk: Chunk, machine: &Machine) -> Result<Tiling, Re
             }
             tiles.push(Tile { rects: vec![rect] });
         }
+    }
+    Ok(Tiling::new(Kinds { block: tiles, ..Kinds::default() }))
+}
+
+/// A tile for each of `assignments`, in their order: what they have is computed, and nothing else.
+pub fn by_hand(
+    sizes: &Sizes,
+    assignments: Vec<Pairs>,
+    cache_bytes: u64,
+) -> Result<Tiling, RefusedAssignment> {
+    check(sizes).map_err(RefusedAssignment::Sets)?;
+    let mut first_of: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    let mut tiles = vec![];
+    for (n, assignment) in assignments.into_iter().enumerate() {
+        for (row, column) in &assignment.pairs {
+            if let Some(first) = first_of.insert((*row, *column), n) {
+                return Err(RefusedAssignment::Twice { row: *row, column: *column, first, second: n });
+            }
+        }
+        let tile = Tile { rects: assignment.rects() };
+        let bytes = tile.items(sizes.shape()).into_iter().map(|item| sizes.of(item)).sum();
+        if bytes > cache_bytes {
+            return Err(RefusedAssignment::TooLarge { n, bytes, cache_bytes });
+        }
+        tiles.push(tile);
     }
     Ok(Tiling::new(Kinds { block: tiles, ..Kinds::default() }))
 }

@@ -195,6 +195,15 @@ impl Sizes {
         Rect { rows: (0, n(&self.a)), columns: (0, n_columns) }
     }
 
+    /// The bytes of one item.
+    pub(super) fn of(&self, item: Item) -> u64 {
+        let (sums, n) = match item {
+            Item::A(n) => (&self.a, n as usize),
+            Item::B(n) => (&self.b, n as usize),
+        };
+        sums[n + 1] - sums[n]
+    }
+
     /// The bytes of the items that the rectangle reads, each counted once.
     pub fn bytes(&self, rect: Rect) -> u64 {
         let of = |sums: &Vec<u64>, (first, end): (u32, u32)| match first < end {
