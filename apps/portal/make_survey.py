@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make a survey for the portal: exposures in five bands around M13 and NGC 1316, with faint sources in them.
 
-    make_survey.py --out survey [--seed 13] [--exposures 24] [--targets 60]
+    make_survey.py --out survey [--seed 13] [--exposures 16] [--targets 60]
 
 The sky is that of `make_sky.py` of apps/stacking: a real image in the middle, at its own coordinates. There are two fields, the
 globular cluster M13 in the north and the galaxy NGC 1316 in the south. Each has its own sources, at the same places in all bands
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 BANDS = {"u": 0.35, "g": 0.8, "r": 1.0, "i": 0.95, "z": 0.7}
 FIELDS = ("m13", "ngc1316")
 # Sources are brighter than those of `make demo`, because a request asks for tens of them and not for thousands.
-BRIGHTNESS = 4.0
+BRIGHTNESS = 8.0
 SIZE_PIXELS = 512
 NGC1316_FILE = "tests/data/comp.fits"  # beside astropy.io.fits
 NGC1316_REACH_PIXELS = 50
@@ -126,7 +126,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make a survey in five bands around M13 and NGC 1316.")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to; what is in it goes")
     parser.add_argument("--seed", type=int, default=13)
-    parser.add_argument("--exposures", type=int, default=24, help="of each field and band")
+    parser.add_argument("--exposures", type=int, default=16, help="of each field and band")
     parser.add_argument("--targets", type=int, default=60, help="of each field")
     parser.add_argument("--processes", type=int, default=min(os.cpu_count() or 1, 8))
     args = parser.parse_args()

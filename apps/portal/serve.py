@@ -79,7 +79,7 @@ def main() -> int:
         "--survey", type=Path, help="folder of a survey as make_survey.py writes it [default: one is made]"
     )
     parser.add_argument(
-        "--exposures", type=int, default=24, help="of each field and band of a survey that is made"
+        "--exposures", type=int, default=16, help="of each field and band of a survey that is made"
     )
     parser.add_argument(
         "--db", help="URL of the database [default: SQLite in --dir], such as postgresql+psycopg://HOST/NAME"

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import eyas
 import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -540,6 +541,13 @@ async def _on_error(request: Request, error: Exception) -> Response:
     return found
 
 
+async def _on_lost_cluster(request: Request, error: Exception) -> Response:
+    log.warning("%s: %s", request.url.path, error)
+    return await _on_error(
+        request, HTTPException(503, "the cluster does not answer at the moment: try again later")
+    )
+
+
 async def _on_sign_in_first(request: Request, error: Exception) -> Response:
     """To the page for signing in, and from there back to where one wanted to go."""
     from urllib.parse import quote
@@ -581,6 +589,7 @@ def make_app(portal: Portal) -> Any:
     app.include_router(vo.router)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.add_exception_handler(AnyHTTPException, _on_error)
+    app.add_exception_handler(eyas.EyasError, _on_lost_cluster)
     app.add_exception_handler(SignInFirst, _on_sign_in_first)
     app.add_exception_handler(RequestValidationError, _on_wrong_words)
     return Around(app, portal.is_tls)

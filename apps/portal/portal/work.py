@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ STACKING = APP.parent / "stacking"
 OBJECTS_PER_TASK = 50
 # Requests that are followed at once; others wait. Each holds a thread that mostly waits.
 FOLLOWED_AT_ONCE = 64
+# How often who follows a request looks whether the portal ends.
+LOOK_UP_S = 1.0
 # What a request gives out, and the type of each. Nothing else in its folder is served.
 FILES = {"stack.fits": "application/fits", "stack.png": "image/png", "stack.jpg": "image/jpeg"}
 SIZES = (31, 41, 51, 61, 81, 101)
@@ -92,6 +94,10 @@ class Connections:
     def close(self) -> None:
         for client in [*self._clients.values(), self.owner]:
             client.close()
+
+
+class Closing(Exception):
+    """The portal ends, and with it the following of a request."""
 
 
 class Live:
@@ -200,6 +206,8 @@ class Work:
             if row["is_cancel_wanted"]:
                 live.is_cancelled.set()
             self._carry_out(row, live)
+        except Closing:
+            pass
         except eyas.EyasError as error:
             log.warning("request %s: %s", number, error)
             self._end(number, live, "failed", problem=f"the cluster did not carry it out: {error}")
@@ -235,6 +243,12 @@ class Work:
         """The run of that name, if it is there already, or a new one."""
         known = client.runs(name=name)
         return known[-1] if known else client.run(tasks, name=name)
+
+    def _wait(self, run: eyas.Run, shown: Callable[[dict[str, Any]], object] | None = None) -> None:
+        """Until the run has ended, or this portal ends: then the next one follows the run."""
+        while not run.wait(LOOK_UP_S, check=False, progress=shown):
+            if self._is_closing:
+                raise Closing
 
     def _carry_out(self, row: Row, live: Live) -> None:
         number, began = row["id"], time.monotonic()
@@ -273,7 +287,7 @@ class Work:
         # A wish to cancel that came between the look above and now found no run.
         if live.is_cancelled.is_set():
             run.cancel()
-        run.wait(check=False, progress=shown)
+        self._wait(run, shown)
         bytes_of = {key: run.status()[key] for key in ("local_bytes", "peer_bytes", "home_bytes")}
         ended = {task.id: task for task in run.tasks()}
         if live.is_cancelled.is_set():
@@ -287,7 +301,7 @@ class Work:
             live.run = last = self._submitted(client, f"request-{number}-stack", [self._last(row, made)])
             if live.is_cancelled.is_set():
                 last.cancel()
-            last.wait(check=False)
+            self._wait(last)
             task = next(iter(last.tasks()))
             if task.state == "cancelled":
                 return self._end(number, live, "cancelled")

@@ -327,6 +327,29 @@ def test_a_portal_that_was_killed_goes_on_with_its_requests(tmp_path: Path, surv
         assert ended["state"] == "done" and ended["result"]["n_found"] == len(objects), ended
 
 
+def test_a_cluster_that_is_there_goes_on_without_the_portal(tmp_path: Path, survey: Path) -> None:
+    """The portal ends in the middle of a request, and the next one shows its result; then the cluster goes."""
+    import eyas
+
+    with eyas.Cluster(nodes=1, slots=1, dir=tmp_path / "cluster", home_wait="1s") as cluster:
+        words = ("--join", str(cluster.join), "--accounts-per-hour", "1000")
+        with started(tmp_path / "data", survey, *words) as first:
+            program, objects = Program(first), targets(first) * 20
+            number = program.ask(objects)
+            wait_until(lambda: cluster.runs(name=f"request-{number}"), "the request to be a run")
+        with started(tmp_path / "data", survey, *words) as second:
+            program.client.base_url = second.url
+            assert program.end(number)["result"]["n_found"] == len(objects)
+            assert len(cluster.runs(name=f"request-{number}")) == 1, "it was submitted once"
+            cluster.close()
+            lost = program.end(program.ask(objects[:1]))
+            assert lost["state"] == "failed" and "the cluster did not carry it out" in lost["problem"], lost
+            client = httpx.Client(base_url=second.url, timeout=60)
+            client.post("/sign-in", data={"name": "admin", "password": second.admin_password})
+            page = client.get("/admin")
+            assert page.status_code == 503 and "the cluster does not answer" in page.text
+
+
 # ---------------------------------------------------------------------------------------- who may do what
 
 
