@@ -28,6 +28,8 @@ from portal.index import Index
 from portals import Server, started
 
 PASSWORD = "correct horse battery"
+# A busy machine takes its time.
+expect.set_options(timeout=60_000)
 QUICK = ("--nodes", "0..2", "--slots", "2", "--home-wait", "1s", "--accounts-per-hour", "1000")
 
 
@@ -131,7 +133,7 @@ def test_from_signing_up_to_a_picture(server: Server, browser: Browser, tmp_path
     page.get_by_role("link", name="Fill in 20 objects").click()
     assert len(page.get_by_label("Objects").input_value().splitlines()) == 20
     page.get_by_role("button", name="Stack them").click()
-    expect(page.locator("#picture")).to_be_visible(timeout=60_000)
+    expect(page.locator("#picture")).to_be_visible()
     assert page.evaluate("document.getElementById('picture').naturalWidth") == 410
     expect(page.locator("#n-found")).to_have_text("20 of 20")
     for text in (
@@ -162,7 +164,7 @@ def test_from_signing_up_to_a_picture(server: Server, browser: Browser, tmp_path
     page.go_back()
     expect(page.get_by_role("button", name="Stack them")).to_be_enabled()
     page.get_by_role("button", name="Stack them").click()
-    expect(page.locator("#picture")).to_be_visible(timeout=60_000)
+    expect(page.locator("#picture")).to_be_visible()
     assert page.url == done
     # An address for others, in a browser that has not signed in.
     page.get_by_role("button", name="Make an address for others").click()
@@ -220,7 +222,7 @@ def test_a_bad_list_on_a_phone_in_the_dark_by_keyboard(server: Server, browser: 
     # A position that the survey does not have: no picture, and the address of what is missing.
     page.get_by_label("Objects").fill("10 10 g")
     page.get_by_role("button", name="Stack them").click()
-    expect(page.locator("#outside tbody tr")).to_have_count(1, timeout=60_000)
+    expect(page.locator("#outside tbody tr")).to_have_count(1)
     assert "no exposure in g holds the 41 pixels around it" in page.locator("#outside").inner_text()
     check_page(page)
     for path in ("/account", "/requests", "/help"):
