@@ -586,8 +586,8 @@ python apps/stacking/evaluate.py eyas --dir evaluation --scale {scale} --least {
 python apps/stacking/page.py evaluation/evaluation.json
 ```""",
         """All numbers of live runs are in [stacking.json](stacking.json), those of simulated ones in `results.json`. **Times hold for this machine:** its
-processors, on which also the dispatcher and the nodes run, and a home that was given its rate. Hit ratios and bytes do not depend on how
-busy the machine was. [Decision 0138](../decisions/0138-stacking-at-the-papers-shape.md) says why the experiments are as they are.""",
+processors, on which also the dispatcher and the nodes run, and a home that was given its rate. Hit ratios and bytes depend little on how
+busy the machine was: two nodes that want an image at the same moment may both read it. [Decision 0138](../decisions/0138-stacking-at-the-papers-shape.md) says why the experiments are as they are.""",
         "## The run",
         about_run(results),
         "## What was to be reached",
