@@ -1,8 +1,10 @@
 //! Clusters as values, with real processes: started in a folder, given tasks, watched, and ended.
 
+use eyas_client::{Choice, Client, JoinFile};
 use eyas_cluster::Cluster;
 use eyas_cluster::options::NodeShape;
 use eyas_cluster::plan::{NodeSource, Shape};
+use eyas_cluster::standing::{NotEnded, NotWhole, Waited, end_standing, make_whole};
 use eyas_cluster::watch::{Broken, Event, Watch};
 use eyas_terms::RunId;
 use eyas_terms::array::{Command, Pattern, Piece, TaskArray, Template};
@@ -15,12 +17,17 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A cluster with so many nodes of two slots each.
-fn started(dir: &Path, n_nodes: u32) -> Cluster {
+/// What a cluster with so many nodes of two slots each is to be like.
+fn shape(dir: &Path, n_nodes: u32) -> Shape {
     let shape = Shape::new(env!("CARGO_BIN_EXE_eyas-part").into(), dir.join("cluster"), n_nodes);
     let node = NodeShape { slots: Some(2), ..NodeShape::default() };
     let nodes = NodeSource::Fixed(vec![node; n_nodes as usize]);
-    Cluster::start(&Shape { nodes, ..shape }).unwrap()
+    Shape { nodes, ..shape }
+}
+
+/// A cluster of that shape.
+fn started(dir: &Path, n_nodes: u32) -> Cluster {
+    Cluster::start(&shape(dir, n_nodes)).unwrap()
 }
 
 /// So many tasks of one command.
@@ -136,4 +143,57 @@ fn a_cluster_is_lost_with_its_dispatcher_and_tasks_end_where_that_is_asked_for()
     });
     drop(cluster);
     assert!(!pids.iter().any(|(_, pid)| is_alive(*pid)));
+}
+
+fn waits(waited: Waited) {
+    panic!("nothing of before is there: {waited:?}");
+}
+
+#[test]
+fn a_cluster_that_stays_is_made_whole_and_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Shape { is_embedded: false, ..shape(dir.path(), 2) }.plan().unwrap();
+    let target = || JoinFile::new(plan.join_of(0), Choice::Named).read();
+    let holder = |lock: &Path| eyas_runtime::locks::holder_of(lock).unwrap();
+    runtime().block_on(async {
+        let whole = make_whole(&plan, waits).await.unwrap();
+        assert_eq!((whole.was_up, &whole.started[..]), (false, &["node1".to_string(), "node2".into()][..]));
+        assert!(!whole.was_whole() && make_whole(&plan, waits).await.unwrap().was_whole());
+        // A node that was killed is started again, and the other one stays.
+        let node = holder(&plan.cluster_dir().join("node1/cache/lock"));
+        kill(&[("node1".into(), node)], "node1");
+        let mut client = Client::connect(&target().unwrap()).await.unwrap();
+        let n_there = async |client: &mut Client| {
+            let status = client.status().await.unwrap();
+            status.executors.iter().filter(|of| of.state != eyas_terms::NodeState::Silent).count()
+        };
+        while n_there(&mut client).await == 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        let whole = make_whole(&plan, waits).await.unwrap();
+        assert_eq!((whole.was_up, &whole.started[..]), (true, &["node1".to_string()][..]));
+        client.submit("a test", Keep::default(), tasks(3, &["sleep", "600"]), |_| ()).await.unwrap();
+        let ended = end_standing(&target().unwrap(), |_| ()).await.unwrap();
+        assert_eq!((ended.was_killed, ended.n_unfinished), (false, 3));
+        assert!(target().is_err(), "its join file is gone");
+        // What was submitted goes on with the next one. One whose dispatcher is killed is nobody's to end.
+        let whole = make_whole(&plan, |_| ()).await.unwrap();
+        assert_eq!(whole.status.runs.iter().filter(|run| run.ended.is_none()).count(), 1);
+        let joined = target().unwrap();
+        let dispatcher = holder(&plan.lock_of(0));
+        kill(&[("dispatcher".into(), dispatcher)], "dispatcher");
+        while is_alive(dispatcher) && eyas_runtime::locks::holder_of(&plan.lock_of(0)).is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert!(matches!(end_standing(&joined, |_| ()).await, Err(NotEnded::Nobody(_))));
+        // It is made whole again with the nodes that live on.
+        let whole = make_whole(&plan, |_| ()).await.unwrap();
+        assert!(!whole.was_up && whole.started.is_empty(), "{:?}", whole.started);
+        let ended = end_standing(&target().unwrap(), |_| ()).await.unwrap();
+        assert_eq!((ended.was_killed, ended.n_unfinished), (false, 3));
+    });
+    let lock = eyas_cluster::starting::hold(&plan.dir).unwrap();
+    let held = runtime().block_on(make_whole(&plan, waits));
+    assert!(matches!(held, Err(NotWhole::Starting(_))));
+    drop(lock);
 }

@@ -6,6 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// The file of the program; those that stand on the same crates begin with it and `-`.
+const PROGRAM: &str = "eyas";
+
 /// The lock of a dispatcher: the journal's in its directory.
 pub fn dispatcher_lock(dispatcher_dir: &Path) -> PathBuf {
     dispatcher_dir.join("journal").join("lock")
@@ -52,7 +55,12 @@ fn is_ours(pid: u32) -> bool {
         // The file may have been replaced by a newer one meanwhile.
         Some(name.trim_end_matches(" (deleted)").to_string())
     };
-    file_of(&format!("/proc/{pid}/exe")) == file_of("/proc/self/exe")
+    let found = file_of(&format!("/proc/{pid}/exe"));
+    // This process may be Python, or a test, whose clusters are processes of another program.
+    found == file_of("/proc/self/exe")
+        || found.is_some_and(|name| {
+            name == PROGRAM || name.strip_prefix(PROGRAM).is_some_and(|of| of.starts_with('-'))
+        })
 }
 
 #[cfg(test)]

@@ -16,12 +16,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let at = words.iter().position(|word| word == name);
         at.and_then(|at| words.get(at + 1)).cloned().ok_or(format!("{name} is missing"))
     };
+    let until_stdin_closes = words.iter().any(|word| word == "--until-stdin-closes");
     let tokio = || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     match words.first().map(String::as_str) {
         Some(SLOT_ARGUMENT) => eyas_runner::slot_main(0),
         Some("dispatcher") => {
             let options = DispatcherOptions {
-                until_stdin_closes: true,
+                until_stdin_closes,
                 ..DispatcherOptions::local(&PathBuf::from(option("--dir")?))
             };
             Ok(tokio()?.block_on(eyas_runtime::dispatcher::run(options))?)
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 hosts: vec![],
                 exe: std::env::current_exe()?,
                 slot_args: vec![SLOT_ARGUMENT.into()],
-                until_stdin_closes: true,
+                until_stdin_closes,
                 walltime: None,
                 grace: Duration::ZERO,
                 home_wait: Duration::ZERO,
