@@ -32,16 +32,17 @@ def mypy_groups() -> list[list[str]]:
 
 
 def write_snippets() -> Path:
-    """The programs of the guide of the Python package, each as a file of its own: their types are checked, too."""
+    """The programs of the guides that use the Python package, each as a file of its own: their types are checked, too."""
     folder = ROOT / "target" / "snippets"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.py"):
         old.unlink()
-    guide = (ROOT / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
-    for block in blocks_of(guide):
-        for name in block.files:
-            if name.endswith(".py"):
-                (folder / name).write_text(block.text, encoding="utf-8")
+    for page in ("python", "slurm"):
+        guide = (ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8")
+        for block in blocks_of(guide):
+            for name in block.files:
+                if name.endswith(".py"):
+                    (folder / name).write_text(block.text, encoding="utf-8")
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -159,6 +160,27 @@ def test_calls_end_where_no_node_can_ever_come(batch: Batch) -> None:
             c.submit(abs, -1)
 
 
+def test_close_names_what_cannot_be_stopped(batch: Batch) -> None:
+    c = eyas.Cluster(nodes=(1, 1), lease=3, **commands(batch))
+    wait_until(lambda: n_connected(c) == 1, "the node")
+    stuck = batch.wish("stuck", "no route to the controller")
+    with pytest.warns(RuntimeWarning, match="could not be ended and is left: .* no route to the controller"):
+        c.close()
+    stuck.unlink()
+    wait_until(lambda: not batch.running(), "the node to end with its lease")
+
+
+def test_a_provider_that_is_killed_is_started_again_and_its_nodes_are_taken_over(batch: Batch) -> None:
+    with eyas.Cluster(nodes=(1, 1), **commands(batch)) as c:
+        assert c.submit(abs, -1).result(60) == 1
+        os.kill(c.processes()["provider"], signal.SIGKILL)
+        wait_until(lambda: c.status()["provisioner"] is None, "the provider to be missed")
+        wait_until(lambda: c.status()["provisioner"] is not None, "another provider")
+        assert c.submit(abs, -2).result(60) == 2
+        assert len(batch.calls(START)) == 1
+    assert not batch.running()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -195,3 +217,19 @@ def test_the_arguments_that_are_named_are_those_that_are_read() -> None:
     words = re.findall(r"^    ([\w, ]+) : ", eyas.ClusterOptions.__doc__ or "", re.MULTILINE)
     named = {name for line in words for name in line.split(", ")}
     assert named == set(eyas.ClusterOptions.__annotations__), "and the text names them"
+
+
+def test_hosts_are_all_used_and_nothing_of_them_is_left(state: Path, tmp_path: Path) -> None:
+    """The way to a host is this machine's own shell: what counts is that all hosts are used where nobody says how many."""
+    way = tmp_path / "way"
+    way.write_text(
+        '#!/bin/sh\nwhile :; do case $1 in -o) shift 2;; -*) shift;; *) break;; esac; done\nshift\nexec sh -c "$*"\n'
+    )
+    way.chmod(0o755)
+    (tmp_path / "hosts").write_text("alpha\nbeta\n")
+    with eyas.Cluster(
+        provider="ssh", hosts=tmp_path / "hosts", ssh=str(way), slots=1, listen="127.0.0.1:0"
+    ) as c:
+        wait_until(lambda: n_connected(c) == 2, "a node on each host")
+        assert [part.nbytes for part in c.map(np.ones, [20_000, 30_000])] == [160_000, 240_000]
+    assert not list(state.rglob("*"))

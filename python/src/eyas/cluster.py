@@ -7,6 +7,7 @@ import shlex
 import sys
 import threading
 import uuid
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -542,12 +543,14 @@ class Cluster(Client):
         return dict(self._own.processes())
 
     def close(self) -> None:
-        """End the cluster and all that runs on it."""
+        """End the cluster and all that runs on it. Warns of nodes elsewhere that may be left."""
         super().close()
         assert self._own is not None
         if self._pid != os.getpid():
             return
         try:
-            self._own.end()
+            left = self._own.end()
         except _ffi.FfiError as error:
             raise_ours(error)
+        for sentence in left:
+            warnings.warn(sentence, RuntimeWarning, stacklevel=2)

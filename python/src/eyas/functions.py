@@ -897,9 +897,10 @@ class Calls:
 
     def _hear(self) -> None:
         """The thread that hears of the calls that have ended."""
+        own = self._own
         while True:
             try:
-                found = self._ends.next(self._own() if self._own is not None else None)
+                found = self._ends.next(own() if own is not None else None)
             except _ffi.PartEnded as error:
                 self._lose(error)
                 return

@@ -146,11 +146,16 @@ pub fn check_tools(args: &ClusterArgs) -> Result<(), Fault> {
     Ok(args.provide.shape_with(&args.node).check_tools()?)
 }
 
-/// The folder that nodes elsewhere share with the dispatcher of this cluster, which goes when the cluster ends. It is made.
-pub fn shared_folder(cluster: &Cluster) -> Result<PathBuf, Fault> {
+/// The folder that nodes elsewhere share with the dispatcher of this cluster. It is made, and of a cluster that is killed
+/// [`sweep_keys`] removes it.
+pub fn shared_folder(cluster: &Cluster, kind: ProviderKind) -> Result<Share, Fault> {
     let share = Share::of(&shared_state()?, cluster.target().cluster());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(share.dir())?;
-    Ok(share.dir().to_path_buf())
+    // Whoever asks for blocks does so itself, at this moment perhaps.
+    if !kind.blocks_outlive() {
+        claim(&share, &cluster.dispatcher_dir())?;
+    }
+    Ok(share)
 }
 
 /// Writes the cluster's key into the folder where nodes find it, and whose it is. `join`: the first dispatcher's join file.

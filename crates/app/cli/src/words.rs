@@ -8,6 +8,7 @@ use crate::tell::story_of;
 use crate::{Exit, Fault, add, data, declared, dirs, local, progress, provide};
 use clap::{Args, Parser};
 use eyas_cluster::Cluster;
+use eyas_runtime::provider::Share;
 use eyas_tasklist::TaskList;
 use eyas_terms::{Digest, RunId};
 use eyas_text::shown_path;
@@ -45,23 +46,23 @@ fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
 pub struct OwnCluster {
     pub cluster: Cluster,
     is_dir_ours: bool,
-    spool: PathBuf,
+    /// What nodes elsewhere share with this machine.
+    share: Option<Share>,
 }
 
 impl OwnCluster {
     /// Starts a cluster as `eyas run` does.
     pub fn start(args: &ClusterArgs) -> Result<OwnCluster, Fault> {
         let (cluster, is_dir_ours) = start_own(args)?;
-        let home = match args.provide.is_elsewhere() {
-            true => provide::shared_folder(&cluster)?,
-            false => cluster.dir().to_path_buf(),
-        };
-        Ok(OwnCluster { cluster, is_dir_ours, spool: home.join("calls") })
+        let provider = args.provide.provider;
+        let share = provider.is_elsewhere().then(|| provide::shared_folder(&cluster, provider));
+        let share = share.transpose()?;
+        Ok(OwnCluster { cluster, is_dir_ours, share })
     }
 
     /// A folder for files that go with the cluster, which is not made yet: all nodes can read it.
-    pub fn spool(&self) -> &Path {
-        &self.spool
+    pub fn spool(&self) -> PathBuf {
+        self.share.as_ref().map_or(self.cluster.dir(), Share::dir).join("calls")
     }
 
     /// Ends all parts, and removes the caches where nobody named the folder. Gives a sentence for each thing that may be left.
@@ -69,6 +70,9 @@ impl OwnCluster {
         let dir = self.cluster.dir().to_path_buf();
         let nobody = async || std::future::pending().await;
         let left = self.cluster.end(false, nobody, || ()).await?;
+        if let Some(share) = self.share {
+            share.remove();
+        }
         remove_left(&dir, self.is_dir_ours);
         Ok(left)
     }

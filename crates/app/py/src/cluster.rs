@@ -27,7 +27,7 @@ impl Cluster {
         let start = || OwnCluster::start(&cluster_args(options, python)?);
         let own = py.detach(start).map_err(of_options)?;
         let (join, dir) = (own.cluster.target().path().to_path_buf(), own.cluster.dir().to_path_buf());
-        let spool = own.spool().to_path_buf();
+        let spool = own.spool();
         Ok(Cluster { runtime: runtime(), own: Mutex::new(Some(own)), join, dir, spool })
     }
 
