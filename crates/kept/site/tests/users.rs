@@ -14,17 +14,46 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// Serves a new store; its join file.
-fn store(runtime: &Runtime, root: &Path, name: &str) -> String {
-    let identity = Identity::generate().unwrap();
-    let folder = Folder::make(&root.join(name), name).unwrap();
-    let store = Arc::new(Store::new(folder, StoreOptions::default()).unwrap());
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let mut join = Join::new(address, name.into(), String::new(), identity.clone());
-    join.store = Some(name.into());
-    runtime.spawn(async move { store.serve(listener, &identity).await });
-    serde_json::to_string(&join).unwrap()
+/// A store that is served until it is dropped.
+struct Served {
+    runtime: Option<Runtime>,
+    address: String,
+    identity: Identity,
+    /// Its join file, with its own key.
+    join: String,
+}
+
+impl Served {
+    fn start(root: &Path, name: &str) -> Served {
+        Served::start_at(root, name, "127.0.0.1:0", Identity::generate().unwrap())
+    }
+
+    fn start_at(root: &Path, name: &str, at: &str, identity: Identity) -> Served {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let folder = Folder::make(&root.join(name), name).unwrap();
+        let store = Arc::new(Store::new(folder, StoreOptions::default()).unwrap());
+        let listener = runtime.block_on(TcpListener::bind(at)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut join = Join::new(address.clone(), name.into(), String::new(), identity.clone());
+        join.store = Some(name.into());
+        let serving = identity.clone();
+        runtime.spawn(async move { store.serve(listener, &serving).await });
+        let join = serde_json::to_string(&join).unwrap();
+        Served { runtime: Some(runtime), address, identity, join }
+    }
+
+    fn end(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 fn add(catalog: &Catalog, caller: &Caller, join: &str) {
@@ -98,7 +127,6 @@ fn refused<T>(done: eyas_catalog::Result<T>, words: &str) {
 fn a_second_role_uses_what_the_first_one_has_made() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let server = Server::start();
     let url = server.owned_by("keeper", "shared");
     for role in ["bo", "cy"] {
@@ -106,8 +134,8 @@ fn a_second_role_uses_what_the_first_one_has_made() {
     }
     drop(Catalog::init(&url("keeper"), NOW).unwrap());
     let keeper = As::open(&url("keeper")).unwrap();
-    let (one, two) = (store(&runtime, root, "one"), store(&runtime, root, "two"));
-    add(&keeper.catalog, &keeper.caller, &one);
+    let (one, mut two) = (Served::start(root, "one"), Served::start(root, "two"));
+    add(&keeper.catalog, &keeper.caller, &one.join);
     keeper.put(root, "hidden", "nobody else's").unwrap();
     keeper.put(root, "shown", "for a group").unwrap();
     keeper.share("shown", "group:md", "rl").unwrap();
@@ -122,7 +150,7 @@ fn a_second_role_uses_what_the_first_one_has_made() {
         assert!(keeper.catalog.add_user(&keeper.caller, name, &groups, NOW).unwrap().is_empty());
     }
     // A store that comes later knows them, too.
-    add(&keeper.catalog, &keeper.caller, &two);
+    add(&keeper.catalog, &keeper.caller, &two.join);
     let users = keeper.catalog.users().unwrap();
     let users: Vec<_> = users.iter().map(|user| (user.name.as_str(), user.n_stores)).collect();
     assert_eq!(users, [("bo", 2), ("cy", 2)]);
@@ -161,23 +189,37 @@ fn a_second_role_uses_what_the_first_one_has_made() {
     by_sql(&server);
 
     // Removed, bo reaches neither the catalog nor a store, with the key that bo still has.
-    let kept = server.ask("bo", "shared", "SELECT join_text FROM site_key ORDER BY site_id LIMIT 1").unwrap();
-    assert!(Stores.reach("one", &kept).is_ok());
+    let key_to = |site: &str| {
+        let sql = format!(
+            "SELECT join_text FROM site_key WHERE site_id = (SELECT id FROM site WHERE name = '{site}')"
+        );
+        server.ask("bo", "shared", &sql).unwrap()
+    };
+    let (kept, kept_of_two) = (key_to("one"), key_to("two"));
+    assert!(Stores.reach("one", &kept).is_ok() && Stores.reach("two", &kept_of_two).is_ok());
     let here = bo.catalog.holding("one").unwrap();
-    assert!(keeper.catalog.remove_user(&keeper.caller, "bo", NOW).unwrap().is_empty());
+    two.end();
+    let unheard = keeper.catalog.remove_user(&keeper.caller, "bo", NOW).unwrap();
+    assert!(matches!(&unheard[..], [(site, _)] if site == "two"), "{unheard:?}");
     refused(bo.catalog.find(&bo.caller, None, 1), "does not let its user do this");
     refused(Stores.reach("one", &kept), "does not let this user in");
     let digest = eyas_data::Digest::of(b"cy's version");
     assert!(here.open(digest).is_err(), "nor by a connection that was there");
     assert_eq!(cy.get(root, "bos").unwrap(), "cy's version", "others go on");
     refused(keeper.catalog.remove_user(&keeper.caller, "bo", NOW), "the catalog has no user `bo`");
+    // A store that was away hears of it from the first look after it is back.
+    let (at, identity) = (two.address.clone(), two.identity.clone());
+    let two = Served::start_at(root, "two", &at, identity);
+    assert!(Stores.reach("two", &kept_of_two).is_ok());
+    assert!(keeper.catalog.repair(NOW, &mut |_| {}).unwrap().away.is_empty());
+    refused(Stores.reach("two", &kept_of_two), "does not let this user in");
 
     // And comes back with new keys.
     keeper.catalog.add_user(&keeper.caller, "bo", &[], NOW).unwrap();
     assert_eq!(As::open(&url("bo")).unwrap().labels(), ["bos"]);
     refused(Stores.reach("one", &kept), "does not let this user in");
     assert!(matches!(As::open(&url("bo")).unwrap().get(root, "shown"), Err(Error::NotFound(_))));
-    runtime.shutdown_timeout(Duration::from_secs(5));
+    drop((one, two));
 }
 
 /// What a user of the database reads and writes without eyas.
