@@ -4,7 +4,7 @@
 //! order of its own ([`Fetcher`]). That the answers of the catalog may be packaged and reused is footnote 2 of
 //! `Wozniak06` §III-C.4.
 
-use crate::access::{Caller, Right};
+use crate::access::Caller;
 use crate::asking::{Sites, any_turn};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
@@ -12,6 +12,7 @@ use crate::folder::Folder;
 use crate::holding::{self, CopyEnd, Holding, Reach};
 use crate::key::Key;
 use crate::reading::no_copy;
+use crate::rights::Right;
 use eyas_data::Digest;
 use eyas_text::shown;
 use std::collections::{BTreeMap, HashMap};

@@ -4,10 +4,11 @@
 //! it is and however many copies there are. A counter for each owner is kept in the transaction that commits or
 //! removes a version, so that two commits at once are never both within the last free bytes.
 
-use crate::access::{Caller, Subject, trail};
+use crate::access::{Caller, trail};
 use crate::catalog::Catalog;
 use crate::db::{Db, Value, within};
 use crate::error::{Error, Result};
+use crate::rights::Subject;
 use crate::rows::row_of;
 use crate::sealed::File;
 use crate::values;

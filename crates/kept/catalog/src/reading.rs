@@ -1,6 +1,6 @@
 //! From a version to files on this machine: every byte is verified, and a copy that turns out to be damaged is noted.
 
-use crate::access::{Caller, Right, known, require};
+use crate::access::{Caller, known, require};
 use crate::asking::Sites;
 use crate::catalog::Catalog;
 use crate::copying::beside;
@@ -8,6 +8,7 @@ use crate::db::Db;
 use crate::error::{Error, Result};
 use crate::holding::{self, Condition, CopyEnd, Holding};
 use crate::key::Key;
+use crate::rights::Right;
 use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
 use crate::sets::{Draft, path_of};

@@ -1,8 +1,8 @@
 //! The files of a version, and a version as sites write it down.
 
-use crate::access::Acl;
 use crate::error::Error;
 use crate::key::Key;
+use crate::rights::Acl;
 use crate::tags::Tag;
 use eyas_data::Digest;
 use std::collections::BTreeMap;

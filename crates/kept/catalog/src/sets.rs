@@ -3,7 +3,7 @@
 //! A version is *open* while files come in, *committed* from then on and for good, or *removed*. Nobody but its maker sees a data set
 //! without a committed version. A label never means other data: that of a removed set is not given again.
 
-use crate::access::{Caller, Right, known, require, trail};
+use crate::access::{Caller, known, require, trail};
 use crate::catalog::Catalog;
 use crate::db::{Db, Row, Value, insert, places, within, within_reserve};
 use crate::error::{Error, Result};
@@ -11,6 +11,7 @@ use crate::key::{Key, check_label, check_new_label};
 use crate::query;
 use crate::quotas::{count_in, count_out};
 use crate::restored::note_change;
+use crate::rights::Right;
 use crate::rows::{SetRow, digest_of, row_of, unknown, version_of};
 use crate::sealed::{File, Sealed};
 use crate::tags::Tag;

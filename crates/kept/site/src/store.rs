@@ -543,7 +543,7 @@ impl<'a> Answering<'a> {
             | Ask::ReadAt(digest, ..)
             | Ask::ReadBlocks(digest, ..)
             | Ask::Groups(digest, ..) => self.require(user, Right::Read, &[*digest]),
-            Ask::Verify(digests) | Ask::Permit(digests) => self.require(user, Right::Read, digests),
+            Ask::Verify(digests) => self.require(user, Right::Read, digests),
             Ask::Run { plan, .. } => {
                 let inputs = inputs_of(plan).map_err(|error| format!("the plan cannot be read: {error}"))?;
                 self.require(user, Right::Execute, &inputs)
@@ -556,6 +556,8 @@ impl<'a> Answering<'a> {
             | Ask::Unseal(_)
             | Ask::Claim(_)
             | Ask::Reads
+            // It would outlive the user's key.
+            | Ask::Permit(_)
             | Ask::Fetch { .. }
             | Ask::Users(_) => Err(Stopped::Failed(format!(
                 "{} is a user of this store, and only who has the store's own key may do that",
