@@ -112,7 +112,7 @@ def test_pairs_machines_and_places_by_a_file(run: Run, tmp_path: Path) -> None:
     # A pair in two assignments, and a name that no set has.
     for changed, words in (
         ({"pairs": [["a/0.txt", "b/1.txt"]]}, "is in assignment 1 and in assignment 3"),
-        ({"pairs": [["a/9.txt", "b/1.txt"]]}, "assignment 3 names a/9.txt, which is no row of the matrix"),
+        ({"pairs": [["a/9.txt", "b/1.txt"]]}, "assignment 3 names `a/9.txt`, which is no row of the matrix"),
     ):
         (tmp_path / "assign.json").write_text(json.dumps({"assignments": [*assignments, changed]}))
         failed = run("pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", *options, *command, status=2)

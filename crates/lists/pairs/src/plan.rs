@@ -236,8 +236,11 @@ impl Pairs {
             }
             let mut now = BTreeMap::new();
             for columns in columns {
-                let above = open.remove(&columns).filter(|rect| rect.rows.1 == row);
-                let first = above.map_or(row, |rect| rect.rows.0);
+                let above = open.get(&columns).filter(|rect| rect.rows.1 == row).map(|rect| rect.rows.0);
+                if above.is_some() {
+                    open.remove(&columns);
+                }
+                let first = above.unwrap_or(row);
                 now.insert(columns, Rect { rows: (first, row + 1), columns });
             }
             done.extend(open.into_values());
