@@ -6,6 +6,7 @@
 use crate::Fault;
 use crate::print::size;
 use eyas_client::Client;
+use eyas_report::calls;
 use eyas_terms::{AttemptNo, RunId};
 use eyas_text::shown;
 use eyas_wire::message::{Captured, Printed, PrintedState, TaskPrinted, WhichTasks};
@@ -52,17 +53,13 @@ pub fn beyond(captured: &Captured, seen: u64) -> Vec<Piece<'_>> {
 #[derive(Default)]
 pub struct ShownOutput(BTreeMap<AttemptNo, [u64; 2]>);
 
-/// What the answer of a function begins with (python/src/eyas/_worker.py). It is for the program that called it, and stands where other
-/// tasks have what they print.
-const ANSWER: &[u8] = b"\x1eeyas-answer ";
-
 impl ShownOutput {
     /// The new pieces of an attempt's two streams, which count as shown from here on; and whether this is the
     /// attempt's first output.
     pub fn take<'a>(&mut self, printed: &'a Printed) -> ([Vec<Piece<'a>>; 2], bool) {
         let is_first = !self.0.contains_key(&printed.attempt);
         let streams = [&printed.stdout, &printed.stderr];
-        let answer = printed.stdout.head.starts_with(ANSWER).then_some(&printed.stdout);
+        let answer = calls::is_answer(&printed.stdout.head).then_some(&printed.stdout);
         if streams.iter().all(|stream| stream.total_bytes == 0 || Some(*stream) == answer) {
             return ([vec![], vec![]], false);
         }

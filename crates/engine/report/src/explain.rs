@@ -22,7 +22,7 @@ pub use from_dir::story_from_dir;
 
 use self::attempt::tell_attempt;
 use self::history::{Attempt, History, Rerun};
-use crate::units;
+use crate::{calls, units};
 use eyas_core::log::PrintedLine;
 use eyas_terms::TaskPhase;
 use eyas_terms::array::{Command, TaskSpec};
@@ -71,7 +71,14 @@ pub fn explain_lines(story: &TaskStory) -> String {
     let mut text = String::new();
     headline(story, &history, &mut text);
     if let Some(spec) = &story.spec {
-        let _ = writeln!(text, "Command: {}", line_of(&command_line(&spec.command)));
+        let command = match calls::without_call(&spec.command) {
+            Some((before, n_bytes)) => {
+                let before = command_line(&Command::Exec(before.to_vec()));
+                format!("{before} and a packed call of {n_bytes} bytes")
+            }
+            None => command_line(&spec.command),
+        };
+        let _ = writeln!(text, "Command: {}", line_of(&command));
     }
     for pattern in &story.patterns {
         let _ = writeln!(text, "Pattern: {}.", line_of(pattern));

@@ -13,6 +13,7 @@
 //! | [`stages`](mod@stages) | what each stage of a workflow read, wrote and took |
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
 //! | [`explain`] | the story of one task in words |
+//! | [`calls`] | which tasks are calls of functions, whose packed arguments and answers say nothing to people |
 //! | [`nodes`] | why nodes were requested and released, in words |
 //! | [`printed`] | what failed tasks printed |
 //! | [`topology`](mod@topology) | sites, rates and latencies of the network, from what was transferred |
@@ -34,6 +35,7 @@
 
 mod bins;
 pub mod bound;
+pub mod calls;
 mod chain;
 mod chart;
 pub mod error;

@@ -7,7 +7,7 @@ use eyas_core::event::*;
 use eyas_core::log::*;
 use eyas_report::{ErrorKind, TaskStory, explain_lines, story_from_dir};
 use eyas_terms::TaskPhase;
-use eyas_terms::array::Pattern;
+use eyas_terms::array::{Command, Pattern, TaskArray, TaskForm};
 use eyas_terms::*;
 
 fn explanation(cluster: &Cluster, task: &str) -> String {
@@ -281,6 +281,23 @@ fn a_live_answer_without_names() {
         ..TaskStory::default()
     };
     check(&explain_lines(&story), LIVE);
+    // Of a call of a function neither the packed call nor the packed answer is shown.
+    let words = ["python3", "-m", "eyas._worker", "pool", "+gASVCg=="];
+    let command = Command::Exec(words.map(Pattern::literal).to_vec());
+    let template = TaskForm::new(Pattern::literal("call"), command);
+    let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
+    let stdout = PrintedStream {
+        head: "\u{1e}eyas-answer RgASVCg==".into(),
+        total_bytes: 22,
+        ..PrintedStream::default()
+    };
+    let printed = vec![PrintedLine { task, attempt: AttemptNo(1), stdout, stderr: PrintedStream::default() }];
+    let text = explain_lines(&TaskStory { spec: Some(array.expand(0)), printed, ..story });
+    assert!(
+        text.contains("\nCommand: python3 -m eyas._worker pool and a packed call of 9 bytes\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("  It printed nothing.\n") && !text.contains("gASV"), "{text}");
     for (state, reason, expect) in [
         (TaskPhase::Ready, Some("every slot is busy"), "waits in the queue: every slot is busy.\n"),
         (

@@ -3,7 +3,7 @@
 use super::history::{Attempt, History};
 use super::{TaskStory, sentence};
 use crate::read::sum;
-use crate::units;
+use crate::{calls, units};
 use eyas_core::event::*;
 use eyas_core::log::{PrintedLine, PrintedStream};
 use eyas_core::placement::Reason;
@@ -280,7 +280,7 @@ fn what_it_printed(printed: &PrintedLine, text: &mut String) {
     let mut any = false;
     for (name, stream) in [("standard error", &printed.stderr), ("standard output", &printed.stdout)] {
         let lines = last_lines(stream);
-        if lines.is_empty() {
+        if lines.is_empty() || calls::is_answer(&stream.head.0) {
             continue;
         }
         any = true;
