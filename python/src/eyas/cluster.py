@@ -351,6 +351,50 @@ class Client:
             raise_ours(error)
         return Run(self, number, n_tasks)
 
+    def warm(
+        self,
+        files: str | os.PathLike[str] | File | Iterable[str | os.PathLike[str] | File],
+        *,
+        nodes: str | Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Bring files to the nodes before tasks read them, as `eyas warm` does, and wait until they are there.
+
+        Parameters
+        ----------
+        files : paths, URLs or patterns; of a directory all files below.
+        nodes : names of the nodes that get them; default: all that are there.
+        timeout : seconds to wait at most.
+
+        Returns
+        -------
+        How the push ended: the fields of `eyas warm --json`. Not everything fits everywhere: compare `n_there` with `n_wanted`.
+
+        Raises
+        ------
+        EyasError : a place is wrong; nothing was started. TimeoutError : it goes on.
+        """
+        one_or_more = [files] if isinstance(files, (str, os.PathLike, File)) else files
+        places = [place.location if isinstance(place, File) else os.fspath(place) for place in one_or_more]
+        if not places:
+            raise EyasError("no file is named: nothing can be pushed")
+        names = [nodes] if isinstance(nodes, str) else list(nodes)
+        try:
+            number = self._connection().push(f"warm {places[0]}", places, names)
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        run = Run(self, number, 0)
+        if not run.wait(timeout, check=False):
+            raise TimeoutError(f"the push goes on as run {number}: not all files are there after {timeout} s")
+        found = next((of for of in self.status()["runs"] if of["run"] == number), None)
+        if found is None or found["push"] is None:
+            raise EyasError(
+                "the cluster does not know any more how the push ended",
+                "push again: what is there is not sent",
+            )
+        pushed: dict[str, Any] = found["push"]
+        return pushed
+
     def runs(self, name: str | None = None) -> list[Run]:
         """The runs that the cluster knows, or those of a name, the newest last: also those that another program has started."""
         known = [of for of in self.status()["runs"] if name is None or of["name"] == name]

@@ -9,6 +9,7 @@ use eyas_client::Client;
 use eyas_cluster::processes::PROVIDER;
 use eyas_cluster::watch::{Broken, Event, Watch};
 use eyas_cluster::{Cluster, given};
+use eyas_core::dispatcher::PushRecord;
 use eyas_net::NetError;
 use eyas_runtime::part::{PartEnd, in_words};
 use eyas_terms::RunId;
@@ -40,6 +41,11 @@ impl End {
     /// The user left while the run went on.
     fn interrupted(status: RunStatus, watch: &Watch<'_>) -> End {
         End::new(Exit::Interrupted, status, watch)
+    }
+
+    /// How the run's push ended, if it has one and the dispatcher still knows.
+    pub fn push(&self) -> Option<&PushRecord> {
+        self.status.push.as_deref()
     }
 
     pub fn as_json(&self) -> json::Run<'_> {
@@ -118,8 +124,10 @@ async fn end(status: RunStatus, watch: &Watch<'_>, mut shown: Shown, interrupts:
 }
 
 fn exit_of(status: &RunStatus, interrupts: u32) -> Exit {
+    // A push that did not bring everything, or of which nothing is known, is not done.
+    let is_pushed = status.push.as_ref().is_none_or(|push| push.is_whole());
     match (interrupts, status.n_failed + status.n_cancelled) {
-        (0, 0) => Exit::Good,
+        (0, 0) if is_pushed => Exit::Good,
         (0, _) => Exit::TasksFailed,
         _ => Exit::Interrupted,
     }

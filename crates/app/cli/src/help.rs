@@ -12,7 +12,10 @@ pub const WIDTH: usize = 100;
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Work",
-        &["map", "pairs", "run", "submit", "wait", "cancel", "convert", "graph", "export", "predict", "sim"],
+        &[
+            "map", "pairs", "run", "submit", "wait", "cancel", "warm", "convert", "graph", "export",
+            "predict", "sim",
+        ],
     ),
     ("Look", &["status", "top", "tasks", "logs", "explain", "report", "topology", "replay"]),
     ("Cluster", &["up", "down", "user", "forget", "config", "bench"]),

@@ -38,6 +38,7 @@ impl<'a> Run<'a> {
         let state = match status.ended {
             None => "open",
             Some(_) if status.n_failed + status.n_cancelled > 0 => "failed",
+            Some(_) if status.push.as_ref().is_some_and(|push| !push.is_whole()) => "failed",
             Some(_) => "done",
         };
         Run { state, dir, status }

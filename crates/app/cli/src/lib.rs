@@ -79,6 +79,7 @@ mod user;
 mod verb;
 mod wait;
 mod walltime;
+mod warm;
 pub mod words;
 mod workflow;
 
@@ -215,6 +216,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Run(args) => run::run(args),
         Verb::Submit(args) => submit::submit(args),
         Verb::Wait(args) => wait::wait(args),
+        Verb::Warm(args) => warm::warm(*args),
         Verb::Status(args) => status::status(args),
         Verb::Top(args) => top::top(args),
         Verb::Logs(args) => logs::logs(args),

@@ -1,6 +1,7 @@
 //! The progress of a run: one live line on a terminal, a plain line every few seconds elsewhere.
 
 use crate::print::{count, plural, rate, size, time};
+use crate::warm::line_of_push;
 use eyas_core::event::LeftFiles;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::RunStatus;
@@ -141,6 +142,9 @@ impl Progress {
                 nodes += &format!(" ({})", line_of(&status.pending_why));
             }
         }
+        if let Some(push) = status.push.as_ref().filter(|_| status.n_tasks == 0) {
+            return format!("{}{nodes}", line_of_push(push));
+        }
         let mut line = format!(
             "{}/{} tasks, {}, {} placed{nodes} | local {} peer {} home {}{eta}",
             count(ended),
@@ -183,6 +187,10 @@ impl Progress {
 pub fn closing_lines(status: &RunStatus) -> Vec<String> {
     // The run's own time: it may have begun, and even ended, long before the user began to wait.
     let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));
+    if let Some(push) = status.push.as_ref().filter(|_| status.n_tasks == 0) {
+        let took_ns = push.ended.map_or(took_ns, |ended| ended.since_ns(push.began));
+        return vec![format!("{} in {}", line_of_push(push), time(took_ns))];
+    }
     // Failed and cancelled tasks do not count for the throughput.
     let per_s = status.n_done as f64 / (took_ns as f64 / 1e9).max(1e-3);
     let mut lines = vec![format!(

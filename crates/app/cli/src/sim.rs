@@ -18,7 +18,7 @@ use eyas_sim::predict::calibrate;
 use eyas_sim::workload::trace::{Trace, TraceConfig};
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs};
-use eyas_sim::world::{Scheduling, simulate};
+use eyas_sim::world::{Pushed, Scheduling, simulate, simulate_push};
 use eyas_text::shown_path;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -42,6 +42,8 @@ pub struct SimArgs {
 enum What {
     /// Every item of one set with every item of another
     Allpairs(AllPairsArgs),
+    /// Bring files to the caches of all nodes before tasks read them, as `eyas warm` does
+    Push(PushArgs),
     /// Simulate a recorded run
     Trace(TraceArgs),
     /// A workflow file with run times and sizes, such as an instance of WfCommons
@@ -113,6 +115,16 @@ struct AllPairsArgs {
     common: Common,
 }
 
+#[derive(Args)]
+struct PushArgs {
+    #[arg(long, value_name = "FILES", default_value_t = 40)]
+    files: u64,
+    #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes)]
+    file_size: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Where the pairs of a tile read their items.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum TileReads {
@@ -178,6 +190,7 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
                 }
             })
         }
+        What::Push(a) => push(&a),
         What::Trace(a) => trace(&a),
         What::Workflow(a) => a.common.run("this-machine", |machine| {
             let config = WorkflowConfig {
@@ -195,6 +208,51 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
 pub fn program_io(machine: &Machine) -> ProgramIo {
     let rate = Some(machine.disk_bytes_per_s);
     ProgramIo { read_bytes_per_s: rate, write_bytes_per_s: rate }
+}
+
+fn push(args: &PushArgs) -> Result<Exit, Fault> {
+    let common = &args.common;
+    let machine = common.shaped(named_machine(common.machine.machine.as_deref().unwrap_or("tg-anl-100"))?)?;
+    if common.provisioning != STATIC {
+        let message =
+            format!("a push is simulated on nodes that stay, and --provisioning is {}", common.provisioning);
+        return Err(Fault::new(Exit::BadInput, message).hint("leave out --provisioning"));
+    }
+    let base = Scheduling::default().dispatcher;
+    let scheduling = common.policy.scheduling(base, common.placement.as_deref())?;
+    let (faults, log) = (common.faults()?, common.event_log.as_deref().map(open_log).transpose()?);
+    let pushed = Pushed { n_files: args.files, file_bytes: args.file_size };
+    let record = simulate_push(&machine, &scheduling, &faults, pushed, common.seed, log).map_err(bad)?;
+    let took_s = record.ended.map_or(0, |ended| ended.since_ns(record.began)) as f64 / 1e9;
+    let bytes = pushed.n_files * pushed.file_bytes;
+    // Each byte has to come into each node through its link.
+    let least_s = bytes as f64 / machine.nic_bytes_per_s;
+    writeln!(
+        eyas_text::stdout(),
+        "push: {} of {} to {} of {}, seed {}\n  {:<12} {}\n  {:<12} {}, of which it took {:.2} times\n  {:<12} {} of {}, {} did not fit",
+        plural(pushed.n_files, "file"),
+        size(pushed.file_bytes),
+        plural(u64::from(machine.nodes), "node"),
+        machine.name,
+        common.seed,
+        "took",
+        seconds(took_s),
+        "size / link",
+        seconds(least_s),
+        took_s / least_s.max(1e-9),
+        "copies there",
+        record.n_there,
+        record.n_wanted,
+        record.n_unfit,
+    )?;
+    if let Some(path) = &common.json {
+        let all = serde_json::json!({
+            "machine": machine, "scheduling": scheduling, "faults": faults, "seed": common.seed, "pushed": pushed,
+            "record": record, "took_s": took_s, "least_s": least_s,
+        });
+        write_json(path, &all)?;
+    }
+    Ok(if record.is_whole() { Exit::Good } else { Exit::TasksFailed })
 }
 
 fn trace(args: &TraceArgs) -> Result<Exit, Fault> {

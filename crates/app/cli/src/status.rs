@@ -4,6 +4,7 @@ use crate::args::JoinArgs;
 use crate::connect::connect;
 use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use crate::runtimes::client_runtime;
+use crate::warm::line_of_push;
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
 use eyas_client::JoinFile;
@@ -173,6 +174,9 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
             count(r.n_cancelled),
             line_of(&r.name).at_most(RUN_CHARS_MAX)
         )?;
+        if let Some(push) = &r.push {
+            writeln!(out, "     {}", line_of_push(push))?;
+        }
     }
     if status.runs.is_empty() {
         writeln!(out, "(no run: nothing was submitted, or what was is forgotten)")?;

@@ -25,6 +25,7 @@ use crate::tell::{ExplainArgs, ReplayArgs, ReportArgs, TopologyArgs};
 use crate::up::UpArgs;
 use crate::user::UserArgs;
 use crate::wait::WaitArgs;
+use crate::warm::WarmArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs};
 use crate::{bench, pairs, predict, sim};
 use clap::{Parser, Subcommand};
@@ -55,6 +56,8 @@ pub enum Verb {
     Submit(SubmitArgs),
     /// Wait for the end of what was submitted
     Wait(WaitArgs),
+    /// Bring files of home to the nodes of a cluster that is up, before tasks read them
+    Warm(Box<WarmArgs>),
     /// What the cluster is doing
     Status(StatusArgs),
     /// What the cluster is doing, live on the whole screen

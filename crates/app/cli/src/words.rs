@@ -42,6 +42,11 @@ fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
     }
 }
 
+/// The files of home that words mean, each once, as locations: see `eyas warm`.
+pub fn pushed_files(places: &[String]) -> Result<Vec<String>, Fault> {
+    crate::warm::files_of(places)
+}
+
 /// A cluster of this process.
 pub struct OwnCluster {
     pub cluster: Cluster,

@@ -88,6 +88,13 @@ impl Connection {
         Ok((self.submit(py, name, Keep::default(), list)?, n_tasks))
     }
 
+    /// Has files of home brought to nodes; none named: to all. Gives the number of the run.
+    fn push(&self, py: Python<'_>, name: &str, places: Vec<String>, nodes: Vec<String>) -> PyResult<u32> {
+        let files = py.detach(|| words::pushed_files(&places)).map_err(of_fault)?;
+        let run = ask!(self, py, |client| client.push(name, &files, &nodes, |_| ()))?;
+        Ok(run.0)
+    }
+
     /// Gives the tasks of a list in JSON Lines. Gives the number of the run, and how many tasks it has.
     fn submit_list(&self, py: Python<'_>, name: &str, lines: &str, origin: &str) -> PyResult<(u32, u64)> {
         let list = py.detach(|| words::listed_tasks(lines, origin)).map_err(of_fault)?;

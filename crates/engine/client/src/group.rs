@@ -409,6 +409,7 @@ impl Shared {
             }
             RequestBody::FollowEnds { .. }
             | RequestBody::AddArray { .. }
+            | RequestBody::WantFiles { .. }
             | RequestBody::JoinRun { .. }
             | RequestBody::Consult { .. }
             | RequestBody::Upstream { .. }

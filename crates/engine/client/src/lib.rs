@@ -44,6 +44,16 @@ const WAIT_LOOK: Duration = Duration::from_secs(2);
 /// So many of them are sent at once.
 const QUERIES_AT_ONCE: usize = 1000;
 
+/// So many files that are wanted on nodes are sent at once.
+const FILES_AT_ONCE: usize = 1000;
+
+/// What a submission consists of.
+enum Content {
+    Tasks(Arc<TaskArray>),
+    /// Files that are wanted on nodes of these names.
+    Files(Vec<String>, Vec<String>),
+}
+
 enum Way {
     One { reader: FrameReader, writer: Writer },
     Several(Group),
@@ -129,7 +139,26 @@ impl Client {
         warn: impl FnMut(&str),
     ) -> Result<RunId, NetError> {
         let open = RequestBody::OpenRun { name: name.into(), keep, into: None };
-        Ok(self.stream(open, arrays, warn).await?.run)
+        Ok(self.stream(open, arrays.into_iter().map(Content::Tasks), warn).await?.run)
+    }
+
+    /// Has files of home brought to nodes before any task reads them: a run that ends when they are there. Returns when it is
+    /// durable that they are wanted.
+    ///
+    /// * `files`: locations.
+    /// * `nodes`: names of nodes; none: all that are there.
+    /// * `warn`: as of [`Self::submit`].
+    pub async fn push(
+        &mut self,
+        name: &str,
+        files: &[String],
+        nodes: &[String],
+        warn: impl FnMut(&str),
+    ) -> Result<RunId, NetError> {
+        let open = RequestBody::OpenRun { name: name.into(), keep: Keep::default(), into: None };
+        let some = files.chunks(FILES_AT_ONCE).map(|some| Content::Files(some.to_vec(), nodes.to_vec()));
+        let some: Vec<Content> = some.collect();
+        Ok(self.stream(open, some, warn).await?.run)
     }
 
     /// Adds tasks to a run that goes on; returns when that is durable. Tasks that were already added with the
@@ -142,13 +171,13 @@ impl Client {
         warn: impl FnMut(&str),
     ) -> Result<Accepted, NetError> {
         let open = RequestBody::OpenRun { name: name.into(), keep: Keep::default(), into: Some(addition) };
-        self.stream(open, arrays, warn).await
+        self.stream(open, arrays.into_iter().map(Content::Tasks), warn).await
     }
 
     async fn stream(
         &mut self,
         open: RequestBody,
-        arrays: impl IntoIterator<Item = Arc<TaskArray>>,
+        content: impl IntoIterator<Item = Content>,
         mut warn: impl FnMut(&str),
     ) -> Result<Accepted, NetError> {
         let run = match self.ask(open).await? {
@@ -156,9 +185,12 @@ impl Client {
             ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
             _ => return Err(makes_no_sense("a submission")),
         };
-        for array in arrays {
+        for some in content {
             self.send_queries().await?;
-            self.send(RequestBody::AddArray { run, array })?;
+            self.send(match some {
+                Content::Tasks(array) => RequestBody::AddArray { run, array },
+                Content::Files(files, nodes) => RequestBody::WantFiles { run, files: Arc::new(files), nodes },
+            })?;
         }
         let number = self.send(RequestBody::CommitRun { run })?;
         let (mut look, mut said) = (tokio::time::interval(WAIT_LOOK), BTreeSet::new());

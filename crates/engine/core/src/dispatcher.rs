@@ -46,6 +46,7 @@
 //! | `residents` | files of home that lie on the nodes' own disks |
 //! | `moves`, `network` | patterns and collectives; what is known of the network |
 //! | `reruns` | tasks that run again in place of sending their files |
+//! | `pushes` | files that users want on nodes before any task reads them |
 //! | `reach` | executors that cannot reach each other, and tasks that wait because of that |
 //! | `given_up`, `leftovers` | attempts that were given up and may still end well; what lost attempts left at home |
 //! | `forgotten` | runs that are forgotten (`forget`) |
@@ -72,6 +73,7 @@ mod intermediates;
 mod leftovers;
 mod moves;
 mod promises;
+mod pushes;
 mod reach;
 mod ready;
 mod replicas;
@@ -92,6 +94,7 @@ pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped
 pub use counts::{BytesRead, EndCounts, TaskCounts};
 pub use forget::KeepRuns;
 pub use moves::CollectiveMode;
+pub use pushes::{Missing as MissingFile, PushRecord};
 pub use revivals::REVIVALS_MAX;
 pub use shares::UserShare;
 pub use walltimes::{drain_before_ns, stop_before_ns};
@@ -108,6 +111,7 @@ use self::intermediates::{Intermediate, Intermediates};
 use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::promises::promise_refused;
+use self::pushes::Pushes;
 use self::reach::Reach;
 use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
@@ -274,6 +278,7 @@ pub struct Dispatcher {
     residents: Residents,
     network: Network,
     reach: Reach,
+    pushes: Pushes,
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -319,6 +324,7 @@ impl Dispatcher {
             residents: Residents::default(),
             network: Network::default(),
             reach: Reach::default(),
+            pushes: Pushes::default(),
             config,
         })
     }
@@ -337,6 +343,7 @@ impl Dispatcher {
             event,
             Event::RunOpened { .. }
                 | Event::ArrayAdded { .. }
+                | Event::FilesWanted { .. }
                 | Event::RunStarted { .. }
                 | Event::RunCommitted { .. }
                 | Event::RunAborted { .. }
@@ -376,6 +383,7 @@ impl Dispatcher {
                 self.work.open_addition(now, run, name, whole)
             }
             Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
+            Event::FilesWanted { run, files, nodes } => self.on_files_wanted(run, files, nodes),
             Event::RunStarted { run } => self.on_run_started(now, run, out),
             Event::RunCommitted { run } => self.on_run_committed(now, run, out),
             Event::RunAborted { run } => self.on_run_aborted(now, run, out),
@@ -445,6 +453,7 @@ impl Dispatcher {
             Event::NodesExpected { node } => self.schedule.executors.expected_node = node,
             Event::PlacesFound { executor: _, asked, placed } => self.on_places_found(&asked, placed),
             Event::HomeNotRead { executor, object, error } => {
+                self.pushes.not_read(executor, object, &error);
                 self.on_home_not_read(now, executor, object, error.kind, out)
             }
             Event::PeersProbed { executor, round_trips } => {
@@ -463,7 +472,7 @@ impl Dispatcher {
             Event::TasksNumbered { n_tasks } => {
                 self.work.tasks.next_task = self.work.tasks.next_task.max(n_tasks)
             }
-            Event::RunRestored { run, opened, ended } => self.work.on_run_restored(run, opened, ended),
+            Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended, out),
             Event::Recovered => self.schedule.attempts.on_recovered(&self.work, &self.config, now),
             Event::RunLinked { run, links } => self.exchange.on_run_linked(&mut self.work, run, links),
             Event::RunPatterns { run, patterns } => {
@@ -498,7 +507,9 @@ impl Dispatcher {
             self.exchange.tell_members(&self.work, &self.schedule.executors, &self.intermediates, out);
         }
         self.bring_imports(now, ticked);
+        self.go_on_pushing(now, ticked, out);
         self.carry_collectives(now, out);
+        self.end_pushes(now, out);
         self.leftovers.ask(&self.schedule.executors, out);
         self.share_home(now, out);
     }

@@ -6,6 +6,7 @@
 //! feeds a state machine exactly what it was fed live.
 
 use crate::collective::{BatchId, CollectiveRecord};
+use crate::dispatcher::PushRecord;
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
 use crate::pattern::{Evidence, RunPatterns};
@@ -40,6 +41,15 @@ pub enum Event {
     },
     /// One more folded group of tasks of an open run.
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
+    /// An open run wants these files of home on nodes, before any task reads them: an active push. The files of several such
+    /// events of a run add up.
+    FilesWanted {
+        run: RunId,
+        files: Vec<String>,
+        /// Names of executors; none: all that are there when the push begins.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        nodes: Vec<String>,
+    },
     /// The run's tasks may start as they come; more will be added before the run is committed.
     RunStarted { run: RunId },
     /// The submission is complete and journalled, so its tasks may start. For a submission into a run, the
@@ -441,7 +451,9 @@ pub enum Action {
     RecordGivesOut,
     /// The submission cannot be accepted; send the reason to the client.
     RefuseRun { run: RunId, message: String },
-    /// The last task of the run ended.
+    /// The push of this run is over; shown to users.
+    EndPush { record: Box<PushRecord> },
+    /// The last task of the run ended, and its push if it has one.
     EndRun { run: RunId },
     /// Record in the journal that this run, which has ended, is forgotten.
     ForgetRun { run: RunId },

@@ -315,6 +315,7 @@ impl Fold {
             Event::ProcessorsUsed { executor, used } => self.executors.note_processors(t, *executor, *used),
             Event::NodesExpected { node } => self.nodes.note_provider(t, node.is_some()),
             Event::ReplicasChanged { .. }
+            | Event::FilesWanted { .. }
             | Event::CancelRequested { .. }
             | Event::PrefetchFailed { .. }
             | Event::CacheResized { .. }
@@ -379,6 +380,7 @@ impl Fold {
             | Action::CancelPrefetch { .. }
             | Action::FoundPattern { .. }
             | Action::EndCollective { .. }
+            | Action::EndPush { .. }
             | Action::TellMember { .. } => {}
         }
     }

@@ -45,9 +45,9 @@ mod work;
 
 use crate::machine::{Faults, Machine};
 use crate::outcome::{Recorder, Summary};
-use crate::workload::Workload;
+use crate::workload::{Sizes, Workload};
 use desk::Desk;
-use eyas_core::dispatcher::{DispatcherConfig, TaskState, stop_before_ns};
+use eyas_core::dispatcher::{DispatcherConfig, PushRecord, TaskState, stop_before_ns};
 use eyas_core::event::*;
 use eyas_core::heard::CacheChanges;
 use eyas_core::log::{Header, LOG_VERSION};
@@ -140,6 +140,53 @@ pub fn simulate(
     world.record.finish(world.time.now)
 }
 
+/// Files that are pushed to all nodes of a simulated cluster before any task reads them.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Pushed {
+    pub n_files: u64,
+    pub file_bytes: u64,
+}
+
+/// Simulates a push (`Raicu09` §5.3) to all nodes of `machine`, from the moment at which the last of them has joined.
+///
+/// `Err` says in one sentence what is wrong with the arguments, or why the push never ends.
+pub fn simulate_push(
+    machine: &Machine,
+    scheduling: &Scheduling,
+    faults: &Faults,
+    pushed: Pushed,
+    seed: u64,
+    log: Option<Box<dyn Write>>,
+) -> Result<PushRecord, String> {
+    machine.check()?;
+    faults.check()?;
+    if pushed.n_files == 0 || scheduling.provision.is_some() {
+        return Err("a push needs at least one file, and nodes that stay (provisioning static)".into());
+    }
+    let workload = Workload {
+        name: "push".into(),
+        // Nothing is submitted; a workload without tasks would be refused.
+        n_tasks: 1,
+        ideal_ns: 0,
+        read_bytes: pushed.n_files.saturating_mul(pushed.file_bytes),
+        sizes: Sizes::Same(pushed.file_bytes),
+        submissions: Box::new(std::iter::empty()),
+    };
+    let mut world = World::new(machine, scheduling, faults, workload, seed, log)?;
+    world.begin()?;
+    while world.nodes.n_there() < machine.nodes {
+        world.step()?;
+    }
+    let files = (0..pushed.n_files).map(|n| format!("/pushed/{n}")).collect();
+    world.tell_core(Event::FilesWanted { run: RUN, files, nodes: vec![] });
+    world.tell_core(Event::RunCommitted { run: RUN });
+    while !world.record.is_over() {
+        world.step()?;
+    }
+    world.record.flush_log()?;
+    Ok(world.desk.core().push_of(RUN).expect("its run is known"))
+}
+
 struct World<'a> {
     machine: &'a Machine,
     scheduling: &'a Scheduling,
@@ -153,6 +200,8 @@ struct World<'a> {
     record: Record,
     /// An empty list, kept so that its memory is used again.
     node_actions: Vec<NodeAction>,
+    /// The same of flows.
+    flows_ended: Vec<Purpose>,
 }
 
 impl<'a> World<'a> {
@@ -183,10 +232,24 @@ impl<'a> World<'a> {
             work: ArrivingWork::new(workload, machine, scheduling)?,
             record,
             node_actions: vec![],
+            flows_ended: vec![],
         })
     }
 
     fn live(&mut self) -> Result<(), String> {
+        self.begin()?;
+        match self.work.next_at() {
+            Some(at) => self.time.at(at.0, Ev::Submit),
+            None => return Err("the workload has no task; give it at least one".into()),
+        }
+        while !self.record.is_over() {
+            self.step()?;
+        }
+        self.record.flush_log()
+    }
+
+    /// The run is opened, and nodes come.
+    fn begin(&mut self) -> Result<(), String> {
         let (machine, scheduling) = (self.machine, self.scheduling);
         self.record.begin_log(|| Header {
             eyas_event_log: LOG_VERSION,
@@ -198,32 +261,31 @@ impl<'a> World<'a> {
         })?;
         self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into(), keep: false, into: None });
         self.join(self.supply.n_first())?;
-        match self.work.next_at() {
-            Some(at) => self.time.at(at.0, Ev::Submit),
-            None => return Err("the workload has no task; give it at least one".into()),
-        }
         self.time.at(0, Ev::Tick);
-        let mut flows_ended = vec![];
-        while !self.record.is_over() {
-            let next_event = self.time.next_ns();
-            let next_flow = self.hardware.next_ns();
-            let Some(at_ns) = next_event.into_iter().chain(next_flow).min() else {
-                return Err("nothing will ever happen again, and there are tasks left".into());
-            };
-            self.time.now = Timestamp(at_ns);
-            if next_flow == Some(at_ns) {
-                self.hardware.advance(self.time.now, &mut flows_ended);
-                for purpose in flows_ended.drain(..) {
-                    self.record.count_event();
-                    self.on_flow_ended(purpose);
-                }
-                continue;
+        Ok(())
+    }
+
+    /// What happens next.
+    fn step(&mut self) -> Result<(), String> {
+        let next_event = self.time.next_ns();
+        let next_flow = self.hardware.next_ns();
+        let Some(at_ns) = next_event.into_iter().chain(next_flow).min() else {
+            return Err("nothing will ever happen again, and there are tasks left".into());
+        };
+        self.time.now = Timestamp(at_ns);
+        if next_flow == Some(at_ns) {
+            let mut flows_ended = std::mem::take(&mut self.flows_ended);
+            self.hardware.advance(self.time.now, &mut flows_ended);
+            for purpose in flows_ended.drain(..) {
+                self.record.count_event();
+                self.on_flow_ended(purpose);
             }
-            let ev = self.time.pop().expect("it was just seen");
-            self.record.count_event();
-            self.on_event(ev)?;
+            self.flows_ended = flows_ended;
+            return Ok(());
         }
-        self.record.flush_log()
+        let ev = self.time.pop().expect("it was just seen");
+        self.record.count_event();
+        self.on_event(ev)
     }
 
     fn on_event(&mut self, ev: Ev) -> Result<(), String> {

@@ -8,7 +8,7 @@
 
 use crate::users::{ClusterRights, Principal, UserKey};
 use eyas_core::collective::BatchId;
-use eyas_core::dispatcher::Upstream;
+use eyas_core::dispatcher::{PushRecord, Upstream};
 use eyas_core::event::{AssignedInput, Assignment, LeftFiles, NodeMessage, Offer};
 use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, PartEnd, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
@@ -449,6 +449,14 @@ pub enum RequestBody {
         run: RunId,
         array: Arc<TaskArray>,
     },
+    /// These files of home are wanted on nodes, see [`eyas_core::event::Event::FilesWanted`]. Not answered unless it is refused:
+    /// the client streams.
+    WantFiles {
+        run: RunId,
+        files: Arc<Vec<String>>,
+        /// Names of nodes; none: all that are there.
+        nodes: Vec<String>,
+    },
     /// Answered with `RunAccepted` when the submission is durable.
     CommitRun {
         run: RunId,
@@ -794,6 +802,9 @@ pub struct RunStatus {
     /// Files that tasks which are done made, and that are no outputs.
     #[serde(default)]
     pub left: LeftFiles,
+    /// The files that the run wants on nodes.
+    #[serde(default)]
+    pub push: Option<Box<PushRecord>>,
 }
 
 impl RunStatus {

@@ -151,6 +151,8 @@ pub struct Options {
     pub islands_until_ns: u64,
     /// So many requests of all nodes home takes in a second, and refuses the others because it is busy; 0: it takes all.
     pub home_takes: u64,
+    /// Each run of a bag of tasks also wants files of home on nodes: an active push, which may begin while the tasks run.
+    pub pushes: bool,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -294,6 +296,7 @@ impl Options {
             islands_until_ns: 0,
             home_takes: 0,
             clocks: false,
+            pushes: false,
             small: false,
             walltime_ns_max: 0,
             equal: false,
@@ -483,7 +486,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 17] = [
+    pub const KINDS: [&str; 18] = [
         "uneven",
         "stops",
         "clocks",
@@ -501,6 +504,7 @@ impl Options {
         "islands",
         "dispatchers",
         "busy",
+        "pushes",
     ];
 
     /// Some of the kinds that a world of one dispatcher can have, drawn from the seed: together they meet what none of them meets
@@ -508,7 +512,8 @@ impl Options {
     pub fn some_kinds(seed: u64) -> Vec<&'static str> {
         let mut rng = Rng::new(seed ^ 0x736f_6d65_206b_696e);
         let of_1000 = [150, 300, 500][rng.below(3) as usize];
-        let of_one = Options::KINDS.into_iter().filter(|kind| *kind != "dispatchers");
+        // The last kind came later, and is drawn where it is asked for, so that a seed goes on meaning the same world.
+        let of_one = Options::KINDS.into_iter().filter(|kind| !["dispatchers", "pushes"].contains(kind));
         of_one.filter(|_| rng.below(1000) < of_1000).collect()
     }
 
@@ -662,6 +667,7 @@ impl Options {
                     ..self
                 }
             }
+            "pushes" => Options { pushes: true, n_nodes: self.n_nodes.max(2), ..self },
             "busy" => Options { home_takes: one_of(r, &[2, 5, 20, 60]), ..self },
             "owners" => Options { owned: 300 + r.below(701), n_nodes: self.n_nodes.max(2), ..self },
             "walltimes" => Options {

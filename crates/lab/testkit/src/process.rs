@@ -275,6 +275,8 @@ const CLIENTS: u64 = 1 << 40;
 
 /// See the module.
 pub struct Process {
+    /// The files that the next run wants on nodes.
+    pub wants: Vec<String>,
     session: Session<Shell>,
     /// The nodes that are connected.
     nodes: BTreeMap<u64, usize>,
@@ -340,6 +342,7 @@ impl Process {
             assert!(!actions.iter().any(was_refused), "a recovered run is refused");
         }
         let mut process = Process {
+            wants: vec![],
             session,
             nodes: BTreeMap::new(),
             executors: BTreeMap::new(),
@@ -734,7 +737,15 @@ impl Process {
             },
         )?;
         let filled = self.fill(now, client, run, arrays.iter().cloned());
-        let done = filled.and_then(|()| self.ask(now, client, RequestBody::CommitRun { run }));
+        let wants = std::mem::take(&mut self.wants);
+        let filled = filled.and_then(|()| match wants.is_empty() {
+            true => Ok(None),
+            false => {
+                let files = Arc::new(wants);
+                self.ask(now, client, RequestBody::WantFiles { run, files, nodes: vec![] })
+            }
+        });
+        let done = filled.and_then(|_| self.ask(now, client, RequestBody::CommitRun { run }));
         if done.is_err() {
             self.client_gone(now, run);
         }

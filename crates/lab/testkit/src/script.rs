@@ -198,6 +198,9 @@ impl Cluster {
                     continue;
                 }
                 Action::EndCollective { .. } => "end collective".into(),
+                Action::EndPush { record } => {
+                    format!("end push {}: {} of {}", record.run, record.n_there, record.n_wanted)
+                }
                 Action::ReviveTask { task, lost } => {
                     format!("revive {task} for {}", self.core.work().location(*lost))
                 }

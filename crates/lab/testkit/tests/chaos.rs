@@ -10,6 +10,19 @@ fn live(options: &Options) -> Summary {
     })
 }
 
+/// Runs end although nodes leave, dispatchers restart and users cancel while files are pushed.
+#[test]
+fn runs_that_push_files_end_whatever_fails() {
+    for seed in 0..150 {
+        live(&Options::from_seed(910_000 + seed).with("pushes").expect("it is a kind"));
+    }
+    for seed in 0..60 {
+        let kinds = ["owners", "small", "stops"];
+        let o = Options::from_seed(920_000 + seed).with("pushes").expect("it is a kind");
+        live(&o.with(kinds[seed as usize % 3]).expect("it is a kind"));
+    }
+}
+
 #[test]
 fn worlds_with_faults_keep_the_promises() {
     let n_done: u64 = (0..300).map(|seed| live(&Options::from_seed(seed)).n_done).sum();

@@ -449,6 +449,7 @@ impl Dispatcher {
         self.home_shares.sanity_check();
         self.intermediates.check(&self.work);
         self.moves.collectives.sanity_check(&self.work.catalog);
+        self.pushes.check(&self.schedule.executors);
         if self.exchange.group.is_some() {
             self.exchange.check(&self.work, &self.intermediates);
         }

@@ -502,6 +502,9 @@ impl Dispatcher {
     ) {
         let Some(state) = self.work.runs.get_mut(&run).filter(|r| r.started) else { return };
         state.cancelled |= task.is_none();
+        if task.is_none() {
+            self.cancel_push(run);
+        }
         let state = &self.work.runs[&run];
         let tasks: Vec<TaskId> = match task {
             Some(task) if self.work.tasks.has_task(task) && self.work.tasks.run_of(task) == run => vec![task],
@@ -613,14 +616,36 @@ impl Dispatcher {
 
     pub(super) fn check_run_end(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let state = self.work.run_mut(run);
-        let is_whole = state.committed && state.additions.n_open == 0;
+        let is_whole = state.committed && state.additions.n_open == 0 && !self.pushes.is_going(run);
         if is_whole && state.ended.is_none() && state.ends.n() == state.tasks.n_tasks {
-            state.ended = Some(now);
-            self.work.forget_writers(run);
-            self.moves.forget_patterns(run);
-            self.reruns.forget_run(&self.work, run);
-            self.forget_stale(out);
+            self.end_run(now, run, out);
             out.push(Action::EndRun { run });
         }
+    }
+
+    fn end_run(&mut self, at: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        self.work.run_mut(run).ended = Some(at);
+        self.work.forget_writers(run);
+        self.moves.forget_patterns(run);
+        self.reruns.forget_run(&self.work, run);
+        self.forget_stale(out);
+    }
+
+    /// Restores the times that an earlier process recorded. A push that had ended does not begin again.
+    pub(super) fn on_run_restored(
+        &mut self,
+        run: RunId,
+        opened: Timestamp,
+        ended: Option<Timestamp>,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(at) = ended.filter(|_| self.pushes.is_going(run)) {
+            self.pushes.had_ended(run);
+            let state = self.work.run_mut(run);
+            if state.ends.n() == state.tasks.n_tasks {
+                self.end_run(at, run, out);
+            }
+        }
+        self.work.restore_times(run, opened, ended);
     }
 }

@@ -678,6 +678,7 @@ impl Dispatcher {
         }
         let held_before = self.work.catalog.objects_on(executor);
         self.residents_left(now, executor, &held_before);
+        self.pushes.executor_left(executor, false);
         for object in &held_before {
             self.drop_replica(executor, *object);
         }
@@ -783,6 +784,7 @@ impl Dispatcher {
         self.reruns.forget_on(now, executor);
         self.schedule.ready.queue.executor_left(&self.work.catalog, executor, &objects);
         self.residents_left(now, executor, &objects);
+        self.pushes.executor_left(executor, true);
         for (task, attempt) in lost.assigned {
             let r = self.schedule.release(&mut self.work, task);
             let is_suspect = !r.landing && how.is_suspicious();

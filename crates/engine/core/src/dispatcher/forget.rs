@@ -239,6 +239,7 @@ impl Dispatcher {
                 continue;
             }
             arrays.extend(self.forget_tasks(run));
+            self.pushes.forget(run).into_iter().for_each(|object| self.forgotten.may_be_stale(object));
             for object in self.exchange.forget_crossing(&self.work, run) {
                 self.intermediates.files.remove(&object);
                 self.intermediates.orphans.remove(&object);
@@ -307,6 +308,7 @@ impl Dispatcher {
             let is_in_mind = crossing.contains(&object)
                 || self.schedule.attempts.arriving.contains_key(&object)
                 || self.residents.is_read(object)
+                || self.pushes.is_read(object)
                 || self.intermediates.mentions(object);
             if is_in_mind || oldest.is_some_and(|oldest| oldest < run) {
                 self.forgotten.stale.insert(object);

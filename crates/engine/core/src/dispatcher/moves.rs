@@ -299,10 +299,18 @@ impl Moves {
     }
 
     /// Begins a collective that was chosen, and notes how long it is expected to take.
-    fn begin_chosen(&mut self, work: &Workload, now: Timestamp, plan: &Plan, mut choice: Choice, case: Case) {
+    pub(super) fn begin_chosen(
+        &mut self,
+        work: &Workload,
+        now: Timestamp,
+        plan: &Plan,
+        mut choice: Choice,
+        case: Case,
+    ) -> CollectiveId {
         choice.expectation = Some(self.lessons.expectation(&case, choice.way, &choice.link));
         let id = self.begin(work, now, plan, Some(choice));
         self.expected.insert(id, case);
+        id
     }
 
     fn begin(
@@ -554,16 +562,27 @@ impl Dispatcher {
         if !choice.is_collective() {
             return;
         }
+        let plan = self.plan_multicast(&items, &targets, &holders, choice.way);
+        self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Multicast(case));
+    }
+
+    /// The trees of a multicast, with busy nodes near the leaves, and one way into each site.
+    pub(super) fn plan_multicast(
+        &self,
+        items: &[Item],
+        targets: &[ExecutorId],
+        holders: &[ExecutorId],
+        way: Way,
+    ) -> Plan {
         let load =
             |e: ExecutorId| self.schedule.executors.by_id.get(&e).map_or(0, |e| e.assigned.len() as u64);
-        let plan = match self.sites_used() {
-            None => plan::multicast(&items, &targets, &holders, choice.way, load),
+        match self.sites_used() {
+            None => plan::multicast(items, targets, holders, way, load),
             Some(sites) => {
                 let site = |e: ExecutorId| sites.site_of(e);
-                plan::multicast_by_site(&items, &targets, &holders, choice.way, load, site)
+                plan::multicast_by_site(items, targets, holders, way, load, site)
             }
-        };
-        self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Multicast(case));
+        }
     }
 
     /// Deals out the many files that one task made over all nodes.
@@ -810,6 +829,7 @@ impl Dispatcher {
                     }
                     CollectiveAction::Ended { record } => {
                         self.moves.learn_from(&record);
+                        self.pushes.collective_ended(record.collective);
                         out.push(Action::EndCollective { record });
                     }
                 }

@@ -5,7 +5,7 @@
 
 use super::{Attempts, Dispatcher, Schedule, Workload};
 use crate::collective::CollectiveEvent;
-use crate::event::{Action, InputMoved, ReplicaAdded, TransferErrorKind};
+use crate::event::{Action, InputMoved, ReplicaAdded, TransferError, TransferErrorKind};
 use eyas_terms::{Digest, ExecutorId, ObjectId, RunId, Timestamp};
 
 impl Schedule {
@@ -68,6 +68,11 @@ impl Dispatcher {
         dropped.retain(|object| self.work.catalog.is_known(*object));
         for object in &dropped {
             self.drop_replica(executor, *object);
+            let error = TransferError {
+                kind: TransferErrorKind::NoSpace,
+                message: "the cache of the node that read it dropped it at once".into(),
+            };
+            self.pushes.not_read(executor, *object, &error);
             // A copy that was read for others and dropped at once is only reported as dropped.
             self.on_home_not_read(now, executor, *object, TransferErrorKind::NoSpace, out);
         }
@@ -85,6 +90,7 @@ impl Dispatcher {
         self.take_replica(now, executor, replica, out);
         if let Some(run) = run.filter(|_| !private) {
             self.was_read(now, executor, object, digest, run, out);
+            self.push_was_read(executor, object, digest, run);
         }
     }
 

@@ -128,6 +128,11 @@ impl Residents {
         self.reads.contains_key(&object)
     }
 
+    /// The executor that reads the file for others, if it lies on the own disks of executors.
+    pub(super) fn reader(&self, executors: &Executors, object: ObjectId) -> Option<ExecutorId> {
+        self.find_reader(executors, object, None)
+    }
+
     pub(super) fn forget_object(&mut self, object: ObjectId) {
         self.of.remove(&object);
         self.hosts.remove(&object);

@@ -325,6 +325,10 @@ impl Dispatcher {
     pub(super) fn on_run_aborted(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let Some(state) = self.work.runs.get(&run).filter(|r| !r.started) else { return };
         let into = state.into;
+        for object in self.pushes.forget(run) {
+            self.work.catalog.unname(object, run);
+            self.forgotten.may_be_stale(object);
+        }
         for id in state.arrays.clone() {
             let ArrayState { base, n_noted, .. } = self.work.tasks.arrays[id.0 as usize];
             for i in 0..n_noted {

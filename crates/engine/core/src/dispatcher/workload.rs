@@ -172,7 +172,7 @@ impl Workload {
     }
 
     /// Restores the times that an earlier process recorded. A run that goes on all the same has no end yet.
-    pub(super) fn on_run_restored(&mut self, run: RunId, opened: Timestamp, ended: Option<Timestamp>) {
+    pub(super) fn restore_times(&mut self, run: RunId, opened: Timestamp, ended: Option<Timestamp>) {
         if let Some(state) = self.runs.get_mut(&run) {
             state.opened = opened;
             if state.ended.is_some() && ended.is_some() {

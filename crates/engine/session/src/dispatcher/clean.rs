@@ -64,6 +64,7 @@ impl Reading {
             | Record::RunEndedAt { run, .. }
             | Record::RunPatterns { run, .. }
             | Record::RunOwned { run, .. }
+            | Record::FilesWanted { run, .. }
             | Record::RunPrintsWhole { run } => of_run(run),
             Record::TaskEnded { task, .. }
             | Record::TaskRevived { task }

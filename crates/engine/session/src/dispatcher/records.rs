@@ -118,6 +118,12 @@ pub enum Record<'a> {
     RunPrintsWhole {
         run: RunId,
     },
+    /// The run wants these files of home on these nodes; it comes between its opening and its commit.
+    FilesWanted {
+        run: RunId,
+        files: Cow<'a, [String]>,
+        nodes: Cow<'a, [String]>,
+    },
 }
 
 impl Record<'_> {

@@ -40,6 +40,10 @@ impl<O: Outside> Session<O> {
                 array.check()?;
                 self.feed(Event::ArrayAdded { run, array: Arc::new(array.into_owned()) });
             }
+            Record::FilesWanted { run, files, nodes } => {
+                let (files, nodes) = (files.into_owned(), nodes.into_owned());
+                self.feed(Event::FilesWanted { run, files, nodes });
+            }
             Record::RunCommitted { run } => {
                 self.reading.open.remove(&run);
                 self.reading.committed.push(run);

@@ -22,6 +22,9 @@ impl<O: Outside> Session<O> {
             // They were taken above.
             RequestBody::OpenRun { .. } | RequestBody::JoinRun { .. } => {}
             RequestBody::AddArray { run, array } => self.on_array(connection, number, run, array),
+            RequestBody::WantFiles { run, files, nodes } => {
+                self.on_want_files(connection, number, run, &files, &nodes)
+            }
             RequestBody::Queries(queries) => match self.outside.keep_queries(queries) {
                 Ok(()) => self.reply(connection, number, ReplyBody::Kept),
                 Err(reason) => self.refuse(connection, number, reason),

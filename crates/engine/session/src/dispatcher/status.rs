@@ -145,6 +145,7 @@ impl<O: Outside> Session<O> {
             pending_why,
             troubles: self.troubles(),
             owner: self.core.owner_of(run).unwrap_or_default().to_owned(),
+            push: self.core.push_of(run).map(Box::new),
         }
     }
 

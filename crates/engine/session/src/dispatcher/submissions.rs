@@ -6,6 +6,7 @@ use super::{Effect, Outside, Record, Session};
 use eyas_core::dispatcher::has_ended;
 use eyas_core::event::Event;
 use eyas_terms::array::TaskArray;
+use eyas_terms::location::{CatalogLocation, Location, MadeLocation};
 use eyas_terms::{Digest, RunId};
 use eyas_text::shown;
 use eyas_wire::message::{Addition, Keep, ReplyBody, Request, RequestBody};
@@ -75,6 +76,12 @@ impl Added {
     pub(super) fn n_tasks(&self) -> u64 {
         self.n_tasks
     }
+}
+
+/// Whether nodes can read the file at home and send it to each other.
+fn is_of_home(file: &str) -> bool {
+    let of_runs = CatalogLocation::of(file).stays() || Location::of(file).stays();
+    !file.is_empty() && !of_runs && MadeLocation::of(file).is_none()
 }
 
 impl<O: Outside> Session<O> {
@@ -265,6 +272,43 @@ impl<O: Outside> Session<O> {
             self.feed(Event::ArrayAdded { run, array });
         }
         if let Some(reason) = self.submissions.refused.get(&run).cloned() {
+            self.refuse(connection, number, reason);
+        }
+    }
+
+    /// Files of home that a run wants on nodes: an active push.
+    pub(super) fn on_want_files(
+        &mut self,
+        connection: u64,
+        number: u64,
+        run: RunId,
+        files: &[String],
+        nodes: &[String],
+    ) {
+        if !self.submissions.is_by(run, connection) || self.submissions.refused.contains_key(&run) {
+            return;
+        }
+        let is_addition = self.submissions.adding.contains_key(&run);
+        let refused = files.iter().find(|file| !is_of_home(file)).map(|file| {
+            format!("{} cannot be pushed: only files of home can, which nodes read as they are", shown(file))
+        });
+        let refused = match () {
+            () if self.group.is_some() => {
+                Some("files are pushed in a cluster of one dispatcher, and this one has several".to_owned())
+            }
+            () if is_addition => {
+                Some("files are pushed by a run of its own, not by what is added to one".to_owned())
+            }
+            () => refused,
+        };
+        if let Some(reason) = refused {
+            self.submissions.refused.insert(run, reason.clone());
+            return self.refuse(connection, number, reason);
+        }
+        let record = Record::FilesWanted { run, files: Cow::Borrowed(files), nodes: Cow::Borrowed(nodes) };
+        if self.journal_submission(run, &record) {
+            self.feed(Event::FilesWanted { run, files: files.to_vec(), nodes: nodes.to_vec() });
+        } else if let Some(reason) = self.submissions.refused.get(&run).cloned() {
             self.refuse(connection, number, reason);
         }
     }

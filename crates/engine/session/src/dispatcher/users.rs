@@ -139,6 +139,7 @@ impl<O: Outside> Session<O> {
                 lacks("submit".into(), "submit").filter(|_| !rights.submit)
             }
             RequestBody::AddArray { .. }
+            | RequestBody::WantFiles { .. }
             | RequestBody::CommitRun { .. }
             | RequestBody::AbortRun { .. }
             | RequestBody::Status

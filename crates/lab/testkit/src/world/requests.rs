@@ -19,7 +19,12 @@ impl World {
         let arrays = self.plans[plan].arrays.clone();
         let mut run = Err(String::new());
         let users = self.o.users;
+        let wants: Vec<String> = match self.o.pushes {
+            true => (0..self.o.n_objects).map(|i| self.object_name(i)).collect(),
+            false => vec![],
+        };
         self.with(0, |process, now| {
+            process.wants = wants;
             run = match users {
                 true => {
                     process.meet_strangers(now);
