@@ -176,6 +176,28 @@ fn what_does_not_fit_is_named_and_counted() {
     assert!(p.run_ended && !record.is_whole());
 }
 
+/// It was asked again each second, for ever.
+#[test]
+fn an_owner_whose_cache_cannot_hold_its_file_is_asked_once() {
+    let mut p = Pushing::new(1, 10_000);
+    let nearby = Nearby { own: vec!["/own".into()], ..Nearby::default() };
+    let offer = Offer { slots: 1, cache_bytes: 10, nearby: Box::new(nearby), ..Offer::default() };
+    p.feed(Event::ExecutorJoined { executor: ExecutorId(9), offer });
+    p.push(&["/own/a"], &[]);
+    let Some(Action::ReadHome { executor, object, .. }) =
+        p.todo.iter().find(|action| matches!(action, Action::ReadHome { .. })).cloned()
+    else {
+        panic!("{:?}", p.todo)
+    };
+    assert_eq!(executor, ExecutorId(9));
+    p.todo.clear();
+    let error =
+        TransferError { kind: TransferErrorKind::Larger { bytes: SIZE }, message: "too large".into() };
+    p.feed(Event::HomeNotRead { executor, object, error });
+    p.wait(2);
+    assert!(p.run_ended && p.record().n_there < p.record().n_wanted, "{:?}", p.record);
+}
+
 #[test]
 fn a_file_that_home_does_not_have_is_named_and_the_others_come() {
     let mut p = Pushing::new(2, 10_000);

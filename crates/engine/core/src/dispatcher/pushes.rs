@@ -359,12 +359,16 @@ fn find_reader(
     place: usize,
 ) -> FindsReader {
     let n_at = |executor: ExecutorId| n_reads.get(&executor).copied().unwrap_or(0);
+    let refused = push.tries.get(&object);
     if let Some(owner) = residents.reader(executors, object) {
+        // Nobody else can read it.
+        if refused.is_some_and(|tries| tries.no_room.contains(&owner)) {
+            return FindsReader::Nobody;
+        }
         let is_free = n_at(owner) < READS_AT_ONCE;
         return if is_free { FindsReader::Reader(owner) } else { FindsReader::Later };
     }
     let bytes = catalog.size_bytes(object).unwrap_or(1).max(1);
-    let refused = push.tries.get(&object);
     let able: Vec<(usize, ExecutorId)> = push
         .receivers()
         .enumerate()
