@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Work",
         &[
             "map", "pairs", "run", "submit", "wait", "cancel", "warm", "convert", "graph", "export",
-            "predict", "sim",
+            "predict", "model", "sim",
         ],
     ),
     ("Look", &["status", "top", "tasks", "logs", "explain", "report", "topology", "replay"]),

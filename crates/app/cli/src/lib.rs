@@ -48,6 +48,7 @@ mod logs;
 mod ls;
 pub mod machine;
 mod map;
+mod model;
 mod node;
 mod pairs;
 mod predict;
@@ -234,6 +235,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Down(args) => up::down(args),
         Verb::Sim(args) => sim::sim(*args),
         Verb::Predict(args) => predict::predict(args),
+        Verb::Model(args) => model::model(&args),
         Verb::Bench(args) => bench::bench(&args),
         Verb::Home(args) => home::home(args),
         Verb::Ls(args) => ls::ls(args),

@@ -1,7 +1,7 @@
 //! The progress of a run: one live line on a terminal, a plain line every few seconds elsewhere.
 
 use crate::print::{count, plural, rate, size, time};
-use crate::warm::line_of_push;
+use eyas_core::dispatcher::PushRecord;
 use eyas_core::event::LeftFiles;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::RunStatus;
@@ -181,6 +181,26 @@ impl Progress {
         }
         closing_lines(status).iter().for_each(|line| eyas_text::say!("{line}"));
     }
+}
+
+/// How a push stands, in one line.
+pub fn line_of_push(push: &PushRecord) -> String {
+    let mut line = format!(
+        "push: {} of {} files read, {} of {} copies on {} ({})",
+        count(push.n_read),
+        count(push.n_files),
+        count(push.n_there),
+        count(push.n_wanted),
+        plural(push.n_nodes.into(), "node"),
+        size(push.there_bytes)
+    );
+    if push.n_unfit > 0 {
+        line += &format!(", {} did not fit", count(push.n_unfit));
+    }
+    if push.is_cancelled {
+        line += ", cancelled";
+    }
+    line
 }
 
 /// How a run ended, in sentences: its tasks, what they left, and where their inputs came from.

@@ -3,8 +3,8 @@
 use crate::args::JoinArgs;
 use crate::connect::connect;
 use crate::print::{count, last_decision, nodes_of, plural, size, time};
+use crate::progress::line_of_push;
 use crate::runtimes::client_runtime;
-use crate::warm::line_of_push;
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
 use eyas_client::JoinFile;

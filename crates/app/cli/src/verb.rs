@@ -15,6 +15,7 @@ use crate::home::HomeArgs;
 use crate::logs::LogsArgs;
 use crate::ls::LsArgs;
 use crate::map::MapArgs;
+use crate::model::ModelArgs;
 use crate::provider::ProviderArgs;
 use crate::run::RunArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
@@ -92,6 +93,8 @@ pub enum Verb {
     Sim(Box<sim::SimArgs>),
     /// Predict how long work would take on a cluster, and which cluster it needs
     Predict(Box<predict::PredictArgs>),
+    /// How long a workload of a few numbers takes by the abstract model of data diffusion, and what bounds it
+    Model(Box<ModelArgs>),
     /// Measure this machine, its disk, home storage and the network in a minute, and give advice
     Bench(bench::BenchArgs),
     /// Try what a home can do: files, S3 and all other places that tasks read from and write to

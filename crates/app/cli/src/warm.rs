@@ -4,7 +4,7 @@ use crate::args::JoinArgs;
 use crate::connect::connect;
 use crate::follow::follow;
 use crate::homes::{self, named};
-use crate::print::{count, plural, size};
+use crate::print::plural;
 use crate::running::say_warning;
 use crate::runtimes::client_runtime;
 use crate::workflow::{ListFile, WorkflowArgs};
@@ -192,24 +192,4 @@ fn say_missing(push: &PushRecord) {
             _ => eyas_text::say!("missing: {} on {}: {}", shown(&file), shown(&missing.node), missing.why),
         }
     }
-}
-
-/// How a push stands, in one line.
-pub fn line_of_push(push: &PushRecord) -> String {
-    let mut line = format!(
-        "push: {} of {} files read, {} of {} copies on {} ({})",
-        count(push.n_read),
-        count(push.n_files),
-        count(push.n_there),
-        count(push.n_wanted),
-        plural(push.n_nodes.into(), "node"),
-        size(push.there_bytes)
-    );
-    if push.n_unfit > 0 {
-        line += &format!(", {} did not fit", count(push.n_unfit));
-    }
-    if push.is_cancelled {
-        line += ", cancelled";
-    }
-    line
 }

@@ -12,6 +12,7 @@
 //! | [`machine`] | what a cluster is made of; the papers' machines |
 //! | [`workload`] | what is submitted, and when |
 //! | [`outcome`] | what came out |
+//! | [`model`] | the formulas of Raicu09 for how long a workload takes, without living through it |
 //! | [`predict`] | a machine as a recorded run saw it, and how long work takes on machines like it |
 
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod agenda;
 pub mod fluid;
 pub mod group;
 pub mod machine;
+pub mod model;
 pub mod outcome;
 pub mod predict;
 pub mod workload;

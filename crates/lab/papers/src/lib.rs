@@ -7,12 +7,10 @@
 //! |---|---|
 //! | [`experiment`] | the papers' evaluations as a list of runs, and ours beside it |
 //! | [`workload`] | the papers' workloads |
-//! | [`model`] | the paper's formulas for how long a workload takes |
 //! | [`durability`] | a catalog over years, beside the Markov chain |
 
 #![forbid(unsafe_code)]
 
 pub mod durability;
 pub mod experiment;
-pub mod model;
 pub mod workload;

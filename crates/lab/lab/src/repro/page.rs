@@ -17,10 +17,10 @@ use eyas_papers::experiment::paper::{
 };
 use eyas_papers::experiment::provisioning as nodes;
 use eyas_papers::experiment::{self, Chapter, Experiment, Load, Metric, best, beyond};
-use eyas_papers::model::HitRatios;
-use eyas_papers::model::predict::{self, ErrorSummary, predict, relative_error};
 use eyas_papers::workload::mi::{MiConfig, arrival_rates};
 use eyas_papers::workload::stacking::{Format, Locality, StackingConfig, TABLE_3, find_locality};
+use eyas_sim::model::HitRatios;
+use eyas_sim::model::predict::{self, ErrorSummary, predict, relative_error};
 use eyas_sim::outcome::Summary;
 use std::collections::BTreeMap;
 
@@ -623,7 +623,7 @@ impl Sources<'_> {
             true => HitRatios::of_locality(f64::from(locality.n_objects) / f64::from(locality.n_files)),
             false => HitRatios::HOME_ONLY,
         };
-        let machine = best::model_machine(&e.machine);
+        let machine = predict::Machine::of(&e.machine);
         let time_s = |ratios| predict(&machine, &workload, ratios).map(|p| p.time_s).map_err(other);
         let seen = HitRatios::of_counts(s.n_local, s.n_peer, s.n_home).unwrap_or(ratios);
         Ok(Some(Modelled { before_s: time_s(ratios)?, after_s: time_s(seen)?, simulated_s: s.makespan_s }))

@@ -17,30 +17,13 @@
 //! 500×500 of 1 s the same formula gives about two thirds and not 96 %; a tree that passes on what it is still receiving,
 //! `t_local / (t_local + d / home + d / link)`, gives more than 90 %. Both are computed.
 
-use crate::model::predict::{self, predict};
-use crate::model::{HitRatios, Invalid};
 use eyas_sim::machine::Machine;
-
-/// The same machine for the abstract model.
-pub fn model_machine(machine: &Machine) -> predict::Machine {
-    let s = |ns: u64| ns as f64 * 1e-9;
-    predict::Machine {
-        n_nodes: machine.nodes,
-        processors_per_node: machine.slots_per_node,
-        local_bytes_per_s: machine.disk_bytes_per_s,
-        link_bytes_per_s: machine.nic_bytes_per_s,
-        home_bytes_per_s: machine.home_bytes_per_s,
-        home_reader_bytes_per_s: machine.home_client_bytes_per_s,
-        local_latency_s: 0.0,
-        remote_latency_s: s(2 * machine.message_ns),
-        home_latency_s: s(2 * machine.home_latency_ns),
-        dispatch_s: s(machine.dispatch_ns),
-    }
-}
+use eyas_sim::model::predict::{self, predict};
+use eyas_sim::model::{HitRatios, Invalid};
 
 /// Time of the workload when every access is a local hit, in seconds.
 pub fn all_local_s(machine: &Machine, workload: &predict::Workload) -> Result<f64, Invalid> {
-    Ok(predict(&model_machine(machine), workload, HitRatios::LOCAL_ONLY)?.time_s)
+    Ok(predict(&predict::Machine::of(machine), workload, HitRatios::LOCAL_ONLY)?.time_s)
 }
 
 /// Active storage at its best.

@@ -27,8 +27,10 @@
 //! check that; [`predict::Machine::check`] and [`HitRatios::new`] do.
 //!
 //! Not here: queues and their order, transfers that overlap with computing, caches that warm up. The
-//! simulator has those; the model is to be compared with it where they do not matter.
+//! simulator has those; the model is to be compared with it where they do not matter. [`expect`] adds contention, caches that fill,
+//! and caches that are too small.
 
+pub mod expect;
 pub mod predict;
 
 use std::fmt;

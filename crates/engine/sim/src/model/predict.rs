@@ -116,6 +116,23 @@ pub struct ArrivalsPrediction {
 }
 
 impl Machine {
+    /// The same machine as the simulator's, for the model.
+    pub fn of(machine: &crate::machine::Machine) -> Machine {
+        let s = |ns: u64| ns as f64 * 1e-9;
+        Machine {
+            n_nodes: machine.nodes,
+            processors_per_node: machine.slots_per_node,
+            local_bytes_per_s: machine.disk_bytes_per_s,
+            link_bytes_per_s: machine.nic_bytes_per_s,
+            home_bytes_per_s: machine.home_bytes_per_s,
+            home_reader_bytes_per_s: machine.home_client_bytes_per_s,
+            local_latency_s: 0.0,
+            remote_latency_s: s(2 * machine.message_ns),
+            home_latency_s: s(2 * machine.home_latency_ns),
+            dispatch_s: s(machine.dispatch_ns),
+        }
+    }
+
     /// `N`
     pub fn n_processors(&self) -> u32 {
         self.n_nodes * self.processors_per_node
@@ -174,7 +191,7 @@ impl Workload {
     }
 }
 
-fn check_finite(what: &'static str, value: f64) -> Result<(), Invalid> {
+pub(super) fn check_finite(what: &'static str, value: f64) -> Result<(), Invalid> {
     if value.is_finite() && value >= 0.0 {
         Ok(())
     } else {
@@ -261,7 +278,7 @@ pub fn predict(machine: &Machine, workload: &Workload, ratios: HitRatios) -> Res
 }
 
 /// `a / b`, and `if_none` for tasks that take no time at all.
-fn ratio_of(a: f64, b: f64, if_none: f64) -> f64 {
+pub(super) fn ratio_of(a: f64, b: f64, if_none: f64) -> f64 {
     if b > 0.0 { a / b } else { if_none }
 }
 
