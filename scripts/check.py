@@ -70,6 +70,8 @@ def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
         beside = [str(Path(group[0]).parent)] if group[0].endswith("/tests") else []
         # The portal uses programs of the stacking.
         beside += ["apps/stacking"] if group[0].startswith("apps/portal") else []
+        # A benchmark imports the portal.
+        beside += ["apps/portal", "apps/stacking"] if group == ["tests"] else []
         path = os.pathsep.join(["python/src", *shared, *beside])
         exclude = (
             ["--exclude", "/tests/"] if group[0].count("/") == 1 and group[0].startswith("apps/") else []

@@ -36,10 +36,11 @@ def main() -> int:
         for text in args.positions:
             ra, dec = (float(value) for value in text.split(","))
             positions.append((ra, dec))
-        stack, n_skipped = stack_exposure(read_hdu(args.exposure), positions, args.size)
+        image = read_hdu(args.exposure)
+        stack, n_skipped = stack_exposure(image, positions, args.size)
         if stack.n_objects == 0:
             raise StackingError(f"none of the {len(positions)} positions lies inside {args.exposure}")
-        write_stacking(args.out, stack, args.exposure, n_skipped)
+        write_stacking(args.out, stack, image, n_skipped, [])
     except StackingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
