@@ -20,7 +20,8 @@ use eyas_papers::experiment::{self, Chapter, Experiment, Load, Metric, best, bey
 use eyas_papers::workload::mi::{MiConfig, arrival_rates};
 use eyas_papers::workload::stacking::{Format, Locality, StackingConfig, TABLE_3, find_locality};
 use eyas_sim::model::HitRatios;
-use eyas_sim::model::predict::{self, ErrorSummary, predict, relative_error};
+use eyas_sim::model::expect::{self, Reuse};
+use eyas_sim::model::predict::{self, ErrorSummary, relative_error};
 use eyas_sim::outcome::Summary;
 use std::collections::BTreeMap;
 
@@ -584,8 +585,7 @@ impl Sources<'_> {
 
     // ------------------------------------------------------------ §6.6
 
-    /// The abstract model's makespan for a stacking experiment, as predicted before the run, with the ideal
-    /// hit ratio.
+    /// The abstract model's makespan for a stacking experiment, as predicted before the run.
     fn modelled(
         &self,
         case: StackingCase,
@@ -602,31 +602,36 @@ impl Sources<'_> {
                 compute_ns += u128::from(submission.compute.of(i));
             }
         }
+        let packed_bytes = StackingConfig::default().gz_bytes as f64;
         let read_bytes = workload.read_bytes as f64 / n_tasks.max(1) as f64;
-        let mut workload = predict::Workload {
+        let is_made = case.diffusion && case.format == Format::Gz;
+        let machine = &e.machine;
+        let work = expect::ModelWork {
             n_tasks,
             accesses_per_task: 1.0,
-            object_bytes: read_bytes,
+            object_bytes: if is_made { packed_bytes } else { read_bytes },
             compute_s: compute_ns as f64 * 1e-9 / n_tasks.max(1) as f64,
+            overhead_s: (2 * machine.message_ns + machine.task_overhead_ns) as f64 * 1e-9,
+            reuse: match case.diffusion {
+                false => Reuse::NoCaches,
+                true => Reuse::Objects {
+                    n_objects: u64::from(locality.n_files),
+                    cache_bytes: machine.cache_bytes_per_node as f64 * f64::from(machine.nodes),
+                },
+            },
+            making: is_made.then_some(expect::Making {
+                made_bytes: read_bytes,
+                compute_s: read_bytes / machine.costs.made_bytes_per_s,
+            }),
         };
-        if case.diffusion && case.format == Format::Gz {
-            // The model knows one size of a file: the one that moves. What a program reads beyond that, and what it takes to make a
-            // file, which happens once, is time that it computes.
-            let (config, disk) = (StackingConfig::default(), e.machine.disk_bytes_per_s);
-            let packed_bytes = config.gz_bytes as f64;
-            let making_s = read_bytes / e.machine.costs.made_bytes_per_s + (packed_bytes + read_bytes) / disk;
-            let share = f64::from(locality.n_files) / f64::from(locality.n_objects);
-            workload.object_bytes = packed_bytes;
-            workload.compute_s += (read_bytes - packed_bytes) / disk + share * making_s;
-        }
-        let ratios = match case.diffusion {
-            true => HitRatios::of_locality(f64::from(locality.n_objects) / f64::from(locality.n_files)),
-            false => HitRatios::HOME_ONLY,
+        let seen = HitRatios::of_counts(s.n_local, s.n_peer, s.n_home);
+        let seen = seen.filter(|_| case.diffusion).map_or(work.reuse, Reuse::Ratios);
+        let time_s = |reuse| {
+            let work = expect::ModelWork { reuse, ..work };
+            expect::expect(&predict::Machine::of(machine), &work).map(|found| found.time_s).map_err(other)
         };
-        let machine = predict::Machine::of(&e.machine);
-        let time_s = |ratios| predict(&machine, &workload, ratios).map(|p| p.time_s).map_err(other);
-        let seen = HitRatios::of_counts(s.n_local, s.n_peer, s.n_home).unwrap_or(ratios);
-        Ok(Some(Modelled { before_s: time_s(ratios)?, after_s: time_s(seen)?, simulated_s: s.makespan_s }))
+        let (before_s, after_s) = (time_s(work.reuse)?, time_s(seen)?);
+        Ok(Some(Modelled { before_s, after_s, simulated_s: s.makespan_s }))
     }
 
     fn model(&self) -> Result<String, Fault> {
@@ -685,8 +690,8 @@ impl Sources<'_> {
             ["paper, 128 processors (figure 51)", NONE, "8 %", NONE, "5 %", NONE].map(String::from).to_vec(),
         );
         for (what, pairs) in [
-            ("eyas, all, with ideal hit ratios", &before),
-            ("eyas, 128 processors, with ideal hit ratios", &wide),
+            ("eyas, all, with the hit ratios of the model", &before),
+            ("eyas, 128 processors, with the hit ratios of the model", &wide),
             ("eyas, all, with the hit ratios of the simulated run", &after),
         ] {
             let Some(e) = ErrorSummary::of(pairs) else { continue };
