@@ -264,8 +264,9 @@ impl Pushes {
                 r.is_gone |= is_gone;
             }
         }
-        let broken = self.reads.extract_if(.., |_, reader| *reader == executor);
-        for (object, run) in broken.map(|(read, _)| read).collect::<Vec<_>>() {
+        let broken = self.reads.iter().filter(|(_, reader)| **reader == executor);
+        for (object, run) in broken.map(|(read, _)| *read).collect::<Vec<_>>() {
+            self.reads.remove(&(object, run));
             if let Some(push) = self.of.get_mut(&run) {
                 push.again.insert(object);
             }
