@@ -9,10 +9,9 @@ use eyas_client::Client;
 use eyas_cluster::processes::PROVIDER;
 use eyas_cluster::watch::{Broken, Event, Watch};
 use eyas_cluster::{Cluster, given};
-use eyas_core::dispatcher::PushRecord;
 use eyas_net::NetError;
 use eyas_runtime::part::{PartEnd, in_words};
-use eyas_terms::RunId;
+use eyas_terms::{PushRecord, RunId};
 use eyas_wire::message::RunStatus;
 use std::path::{Path, PathBuf};
 

@@ -20,7 +20,7 @@ use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use eyas_client::JoinFile;
-use eyas_pairs::assign::{Place, Unusable, assigned};
+use eyas_pairs::assign::{AssignedPlace, Unusable, assigned};
 use eyas_pairs::matrix::Matrix;
 use eyas_pairs::records::Records;
 use eyas_pairs::tile::{self, Order, RESULT, RecordFile, RecordFiles, SELF, TILE_ARGUMENT};
@@ -423,7 +423,7 @@ struct Plan {
     tiling: Tiling,
     /// Of each tile where the user assigned them; else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    places: Vec<Place>,
+    places: Vec<AssignedPlace>,
 }
 
 const PLAN_VERSION: u32 = 2;

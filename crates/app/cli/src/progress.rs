@@ -1,8 +1,8 @@
 //! The progress of a run: one live line on a terminal, a plain line every few seconds elsewhere.
 
 use crate::print::{count, plural, rate, size, time};
-use eyas_core::dispatcher::PushRecord;
 use eyas_core::event::LeftFiles;
+use eyas_terms::PushRecord;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::RunStatus;
 use std::time::{Duration, Instant};

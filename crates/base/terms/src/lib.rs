@@ -10,6 +10,7 @@
 //! | [`recipe`] | what a node makes of a packed file |
 //! | [`phase`] | where a task is in its life |
 //! | [`processors`] | how busy a node's processors are |
+//! | [`push`] | how an active push of files to nodes stands |
 //! | [`rng`] | random numbers from a seed |
 //!
 //! `clippy.toml` beside this crate is the core's.
@@ -22,10 +23,12 @@ pub mod location;
 pub mod needs;
 pub mod phase;
 pub mod processors;
+pub mod push;
 pub mod recipe;
 pub mod rng;
 mod types;
 
 pub use location::{CatalogLocation, Location, MadeLocation, RUN_FILE, is_directory, run_file};
 pub use phase::TaskPhase;
+pub use push::{MissingFile, PushRecord};
 pub use types::*;

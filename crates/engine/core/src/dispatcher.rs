@@ -94,7 +94,6 @@ pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped
 pub use counts::{BytesRead, EndCounts, TaskCounts};
 pub use forget::KeepRuns;
 pub use moves::CollectiveMode;
-pub use pushes::{Missing as MissingFile, PushRecord};
 pub use revivals::REVIVALS_MAX;
 pub use shares::UserShare;
 pub use walltimes::{drain_before_ns, stop_before_ns};

@@ -6,7 +6,6 @@
 //! feeds a state machine exactly what it was fed live.
 
 use crate::collective::{BatchId, CollectiveRecord};
-use crate::dispatcher::PushRecord;
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
 use crate::pattern::{Evidence, RunPatterns};

@@ -47,7 +47,7 @@ use crate::machine::{Faults, Machine};
 use crate::outcome::{Recorder, Summary};
 use crate::workload::{Sizes, Workload};
 use desk::Desk;
-use eyas_core::dispatcher::{DispatcherConfig, PushRecord, TaskState, stop_before_ns};
+use eyas_core::dispatcher::{DispatcherConfig, TaskState, stop_before_ns};
 use eyas_core::event::*;
 use eyas_core::heard::CacheChanges;
 use eyas_core::log::{Header, LOG_VERSION};

@@ -8,7 +8,7 @@
 
 use crate::users::{ClusterRights, Principal, UserKey};
 use eyas_core::collective::BatchId;
-use eyas_core::dispatcher::{PushRecord, Upstream};
+use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, LeftFiles, NodeMessage, Offer};
 use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, PartEnd, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};

@@ -1,6 +1,5 @@
 //! Active push: which node reads what, where it goes, what does not fit, and what happens when nodes leave.
 
-use eyas_core::dispatcher::PushRecord;
 use eyas_core::event::*;
 use eyas_terms::*;
 use eyas_testkit::build::reads;

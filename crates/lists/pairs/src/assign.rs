@@ -10,7 +10,7 @@
 //! ]}
 //! ```
 //!
-//! In: that text, and the names of rows and columns. Out: tiles in the order of the file ([`Tiling`]), and the [`Place`] of each.
+//! In: that text, and the names of rows and columns. Out: tiles in the order of the file ([`Tiling`]), and the [`AssignedPlace`] of each.
 //! A pair that no assignment names is not computed.
 
 use crate::plan::{Pairs, Refusal, RefusedAssignment, Sizes, Tiling};
@@ -40,7 +40,7 @@ struct Assignment {
 
 /// Where an assignment is computed, and from where its items are read.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Default, Debug)]
-pub struct Place {
+pub struct AssignedPlace {
     /// Only nodes that have this named resource compute it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
@@ -72,7 +72,7 @@ pub fn assigned(
     columns: &[String],
     sizes: &Sizes,
     cache_bytes: u64,
-) -> Result<(Tiling, Vec<Place>), Unusable> {
+) -> Result<(Tiling, Vec<AssignedPlace>), Unusable> {
     let form: Form = serde_json::from_slice(text).map_err(|e| Unusable::Text(e.to_string()))?;
     let numbers = |names: &[String]| -> BTreeMap<String, u32> { names.iter().cloned().zip(0..).collect() };
     let (row_of, column_of) = (numbers(rows), numbers(columns));
@@ -104,7 +104,7 @@ pub fn assigned(
                 format!("assignment {n} has no pair: `rows` and `columns`, or `pairs`, name them").into()
             );
         }
-        let place = Place { resource: assignment.resource, from: assignment.from };
+        let place = AssignedPlace { resource: assignment.resource, from: assignment.from };
         if let Some("") = place.resource.as_deref() {
             return Err(format!("the `resource` of assignment {n} has no name").into());
         }
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(found[1], BTreeSet::from([(0, 1), (1, 0), (1, 1)]));
         let (tiling, places) =
             assigned(text.as_bytes(), &names("a", 4), &names("b", 3), &sizes, 1_000).unwrap();
-        assert_eq!(places[0], Place { resource: Some("one".into()), from: Some("/data".into()) });
-        assert_eq!(places[1], Place::default());
+        assert_eq!(places[0], AssignedPlace { resource: Some("one".into()), from: Some("/data".into()) });
+        assert_eq!(places[1], AssignedPlace::default());
         // Equal parts of neighbouring rows are one rectangle.
         assert_eq!(tiling.tiles[0].rects.len(), 4);
     }

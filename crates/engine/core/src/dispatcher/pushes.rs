@@ -31,9 +31,8 @@ use crate::collective::plan::Item;
 use crate::collective::{Case, CollectiveEvent, CollectiveId, choose_multicast};
 use crate::event::{Action, TransferError, TransferErrorKind};
 use eyas_terms::location::CatalogLocation;
-use eyas_terms::{Digest, ExecutorId, ObjectId, RunId, Timestamp};
+use eyas_terms::{Digest, ExecutorId, MissingFile, ObjectId, PushRecord, RunId, Timestamp};
 use rustc_hash::FxHashSet;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The files that one executor reads for pushes at once.
@@ -93,44 +92,6 @@ struct Tries {
     no_room: BTreeSet<ExecutorId>,
 }
 
-/// How a push stands, or how it ended.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
-pub struct PushRecord {
-    pub run: RunId,
-    pub began: Timestamp,
-    pub ended: Option<Timestamp>,
-    pub is_cancelled: bool,
-    pub n_files: u64,
-    /// Files whose bytes are known: they were read from home for the push, or home says that a node has them.
-    pub n_read: u64,
-    pub n_nodes: u32,
-    /// Pairs of a file and a node: how many are wanted, how many are there, and the bytes of those.
-    pub n_wanted: u64,
-    pub n_there: u64,
-    pub there_bytes: u64,
-    /// Of the pairs that are not there: how many did not fit into the node's cache.
-    pub n_unfit: u64,
-    /// The first pairs that are not there, when the push has ended.
-    pub missing: Vec<Missing>,
-}
-
-impl PushRecord {
-    /// Whether every file is on every node that wants it.
-    pub fn is_whole(&self) -> bool {
-        self.ended.is_some() && self.n_there == self.n_wanted && !self.is_cancelled
-    }
-}
-
-/// A file that a push did not bring to a node.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
-pub struct Missing {
-    pub file: String,
-    /// Empty: no node has it.
-    pub node: String,
-    /// A clause.
-    pub why: String,
-}
-
 impl Push {
     fn receivers(&self) -> impl Iterator<Item = (ExecutorId, &Receiver)> {
         let there = self.receivers.iter().flatten().filter(|(_, r)| !r.is_gone);
@@ -180,7 +141,7 @@ impl Push {
     }
 
     /// The first pairs of a file and a node that are not there, with why.
-    fn missing(&self, run: RunId, catalog: &Catalog) -> Vec<Missing> {
+    fn missing(&self, run: RunId, catalog: &Catalog) -> Vec<MissingFile> {
         let mut missing = vec![];
         for object in &self.files {
             if !catalog.is_known(*object) {
@@ -188,7 +149,7 @@ impl Push {
             }
             let file = || catalog.location(*object).text().to_owned();
             if let Some(why) = self.failed.get(object) {
-                missing.push(Missing { file: file(), node: String::new(), why: why.clone() });
+                missing.push(MissingFile { file: file(), node: String::new(), why: why.clone() });
             } else {
                 let is_right = catalog.checked_run(*object).is_some_and(|checked| checked >= run);
                 for (executor, r) in self.receivers.iter().flatten() {
@@ -203,7 +164,7 @@ impl Push {
                         }
                         () => "it did not arrive, or it left the cache again",
                     };
-                    missing.push(Missing { file: file(), node: r.name.clone(), why: why.into() });
+                    missing.push(MissingFile { file: file(), node: r.name.clone(), why: why.into() });
                     if missing.len() >= MISSING_NAMED {
                         return missing;
                     }
@@ -215,7 +176,7 @@ impl Push {
         }
         for name in self.absent().take(MISSING_NAMED - missing.len()) {
             let why = "no node of this name was there when the push began";
-            missing.push(Missing { file: String::new(), node: name.clone(), why: why.into() });
+            missing.push(MissingFile { file: String::new(), node: name.clone(), why: why.into() });
         }
         missing
     }
