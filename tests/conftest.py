@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from harness import ROOT, Eyas, Run, Start
 
-# What starts in the background of a script ignores ^C, and so would all programs that tests start and interrupt.
+# What starts in the background of a script ignores ^C, and below nohup the end of its terminal. So would all programs that tests
+# start, interrupt, and leave without a terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
