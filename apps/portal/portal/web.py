@@ -34,6 +34,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from . import accounts, api, skymap, vo
 from .api import Here
 from .faces import BODY_BYTES_MAX, COOKIE, Portal, address_of, is_same_site, portal_of, session_of
+from .lists import Problem
 from .store import ENDS, Row
 from .work import FILES, SIZES
 
@@ -314,8 +315,6 @@ def new_request(request: Request, portal: Here, form: OwnForm) -> Response:
     try:
         number = portal.ask(user, f"form-{press}", int(size) if size.isdecimal() else 0, asked)
     except HTTPException as error:
-        from .lists import Problem
-
         problems = [Problem(0, str(error.detail))]
         return _new_page(request, error.status_code, text=text, size=size, problems=problems, press=press)
     return go_to(f"/requests/{number}")
