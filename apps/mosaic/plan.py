@@ -190,10 +190,9 @@ def tasks_of(
     tasks.append(Task("mBgModel", "mBgModel", command, inputs, ["corrections.tbl"]))
     for name in names:
         out = f"corr/{name}"
-        # It looks its image up in the table by the name that it was given.
-        tables = ["../images.tbl", "../corrections.tbl"]
-        command = [*check, "-C", "proj", "mBackground", "-t", name, f"../{out}", *tables]
-        inputs = ["mcheck", f"proj/{name}", area(f"proj/{name}"), "images.tbl", "corrections.tbl"]
+        tables = ["images.tbl", "corrections.tbl"]
+        command = ["sh", "mbackground", f"proj/{name}", out, *tables]
+        inputs = ["mbackground", "mcheck", f"proj/{name}", area(f"proj/{name}"), *tables]
         tasks.append(Task(f"mBackground-{Path(name).stem}", "mBackground", command, inputs, [out, area(out)]))
     corrected = [image for name in names for image in (f"corr/{name}", area(f"corr/{name}"))]
     command = [*check, "mAdd", "-p", "corr", "images.tbl", "region.hdr", "mosaic.fits"]
