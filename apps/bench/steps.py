@@ -2,7 +2,7 @@
 """Run one application step by step as Zhang12, figure 10, does, and say what each step changes.
 
     steps.py mosaic|blast|cybershake --eyas path/to/eyas [--dir DIR] [--nodes 4] [--home-rate 5MB]
-             [--scale full|small] [--rounds 1] [--steps staging,cache,...] [--json FILE]
+             [--scale full|short|small] [--rounds 1] [--steps staging,cache,...] [--json FILE]
 
 | step | intermediate files | placement | gathers |
 |---|---|---|---|
@@ -21,6 +21,9 @@ Each step runs the same programs on the same data from cold caches, in turn with
 --home-rate for all nodes together: that stands in for a shared file system. The default is so low that the mosaic's first step
 waits for files for about as large a share of its time as in Zhang12, figure 1 (74 %). Results have to be those of the plain run (mosaic: pixel
 by pixel) in every step.
+
+The plain run is one program after the other on local disk, without a limit; it is run in each round, too. `short` has as many tasks
+of the mosaic as `full`, each of which takes milliseconds: there, what eyas adds to each task shows.
 
 A stage's time is by how much it moves the end: its last task's end minus that of the stages before it. So the times of all stages
 add up to the whole, also where stages overlap.
@@ -58,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True)
 class App:
-    """What is run: how data are made at each scale, and which stages the paper calls parallel."""
+    """What is run: how data are made at each scale it has, with which options, and which stages the paper calls parallel."""
 
     maker: str
     scales: dict[str, list[str]]
@@ -84,10 +87,11 @@ APP = {
         "make_tiles.py",
         {
             "full": ["--columns", "6", "--rows", "6", "--size", "256"],
+            "short": ["--columns", "6", "--rows", "6", "--size", "96"],
             "small": ["--columns", "3", "--rows", "2", "--size", "96"],
         },
-        {"full": [], "small": ["--project", "mProjectPP"]},
-        {"full": [], "small": ["mProjectPP"]},
+        {"short": ["--project", "mProjectPP"], "small": ["--project", "mProjectPP"]},
+        {"short": ["mProjectPP"], "small": ["mProjectPP"]},
         frozenset({"mAdd", "mViewer"}),
     ),
     "blast": App(
@@ -97,7 +101,7 @@ APP = {
             "small": ["--genomes", "2", "--bases", "100000", "--query-files", "2", "--queries", "4"],
         },
         {"full": ["--pieces", "8"], "small": ["--pieces", "2"]},
-        {"full": [], "small": []},
+        {},
         frozenset(),
     ),
     "cybershake": App(
@@ -106,8 +110,8 @@ APP = {
             "full": [],
             "small": ["--points", "300", "--samples", "700", "--ruptures", "2", "--variations", "2"],
         },
-        {"full": [], "small": []},
-        {"full": [], "small": []},
+        {},
+        {},
         frozenset(),
     ),
 }
@@ -157,12 +161,17 @@ class Bench:
         say(f"{self.args.app}: data and the plain run")
         self.program(self.app.maker, "--out", self.data, *self.app.scales[self.args.scale])
         self.plan("plan", [])
-        return self.program("plain.sh", self.data, self.dir / "plain", *self.app.plain[self.args.scale])
+        return self.plain()
+
+    def plain(self) -> float:
+        shutil.rmtree(self.dir / "plain", ignore_errors=True)
+        options = self.app.plain.get(self.args.scale, [])
+        return self.program("plain.sh", self.data, self.dir / "plain", *options)
 
     def plan(self, name: str, options: Sequence[str | Path]) -> Path:
         tasks = self.dir / f"{name}.jsonl"
         places: list[str | Path] = ["--data", self.data, "--results", self.dir / name, "--out", tasks]
-        scale = self.app.plan[self.args.scale]
+        scale = self.app.plan.get(self.args.scale, [])
         self.program("plan.py", *places, "--python", sys.executable, *scale, *options)
         return tasks
 
@@ -208,15 +217,17 @@ def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     bench = Bench(args)
     wanted = [step for name in args.steps.split(",") for step in STEPS if step.name == name]
-    plain_s = bench.prepare()
+    plain = [bench.prepare()]
     runs: dict[str, list[dict[str, Any]]] = {step.name: [] for step in wanted}
-    for _ in range(args.rounds):
+    for round_ in range(args.rounds):
+        if round_ > 0:
+            plain.append(bench.plain())
         for step in wanted:
             runs[step.name].append(bench.run(step))
     settings = {name: getattr(args, name) for name in ("app", "nodes", "home_rate", "scale", "rounds")}
     steps = [{"step": name, **middle(found)} for name, found in runs.items()]
     stages = list(steps[0]["stage_s"])
-    return {**settings, "plain_s": plain_s, "stages": stages, "steps": steps}
+    return {**settings, "plain_s": statistics.median(plain), "stages": stages, "steps": steps}
 
 
 def megabytes(n_bytes: float) -> str:
@@ -263,7 +274,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, default=Path("bench-app"), help="folder for everything")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--home-rate", default="5MB", help="bytes a second from and to home (default: 5MB)")
-    parser.add_argument("--scale", choices=["full", "small"], default="full")
+    parser.add_argument("--scale", choices=["full", "short", "small"], default="full")
     parser.add_argument("--rounds", type=int, default=1)
     usual = ",".join(step.name for step in STEPS if step.name not in ON_REQUEST)
     parser.add_argument("--steps", default=usual, help=f"in this order (default: {usual})")
@@ -271,6 +282,8 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := set(args.steps.split(",")) - {step.name for step in STEPS}:
         parser.error(f"no such step: {', '.join(sorted(unknown))}")
+    if args.scale not in APP[args.app].scales:
+        parser.error(f"{args.app} has no scale {args.scale}")
     if args.rounds < 1:
         parser.error("--rounds starts at 1")
     args.dir = args.dir.resolve()
