@@ -39,9 +39,8 @@ impl<'o, R: BufRead> Lines<'o, R> {
             let message = format!("the line has more than {} bytes", self.line_bytes_max);
             return Err(Error::invalid(message).hint(format!("is this {}?", self.kind)).at(number, None));
         }
-        if number == 1 && [&b"\xff\xfe"[..], b"\xfe\xff"].iter().any(|mark| self.buffer.starts_with(mark)) {
-            let hint = "`iconv -f UTF-16 -t UTF-8 FILE > NEW` writes it as UTF-8";
-            return Err(Error::invalid("the file is UTF-16, and not UTF-8").hint(hint));
+        if number == 1 {
+            refuse_utf_16(&self.buffer)?;
         }
         let text = std::str::from_utf8(&self.buffer).map_err(|e| {
             let column = String::from_utf8_lossy(&self.buffer[..e.valid_up_to()]).chars().count() as u64 + 1;
@@ -50,4 +49,13 @@ impl<'o, R: BufRead> Lines<'o, R> {
         let text = if number == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
         Ok(Some((number, text.trim_end_matches(['\n', '\r']))))
     }
+}
+
+/// The error for a file that begins as Windows programs begin text in UTF-16.
+pub(crate) fn refuse_utf_16(head: &[u8]) -> Result<()> {
+    if [&b"\xff\xfe"[..], b"\xfe\xff"].iter().any(|mark| head.starts_with(mark)) {
+        let hint = "`iconv -f UTF-16 -t UTF-8 FILE > NEW` writes it as UTF-8";
+        return Err(Error::invalid("the file is UTF-16, and not UTF-8").hint(hint));
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@
 //! Not here: which files and texts a source stands for (`rows`).
 
 use crate::error::{Error, Result, shown};
+use crate::lines::refuse_utf_16;
 use std::io::Read;
 
 /// A further dimension of a map.
@@ -41,6 +42,7 @@ impl Table {
         let mut text = vec![];
         let unreadable = |e| Error::io("cannot read the table", e).origin(origin);
         reader.read_to_end(&mut text).map_err(unreadable)?;
+        refuse_utf_16(&text).map_err(|e| e.origin(origin))?;
         let mut lines = LineNumbers { text: &text, counted: 0, line: 1 };
         let mut csv = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(&text[..]);
         let header = csv.headers().map_err(|e| table.explain(e, &mut lines))?;
@@ -133,6 +135,7 @@ mod tests {
             (b"a,b\n", "t.csv: the table has no rows"),
             (b"", "t.csv: the table has no rows"),
             (b"a\n\xff\n", "t.csv, line 2: the row is not UTF-8"),
+            (b"\xff\xfea\0\n\0", "t.csv: the file is UTF-16, and not UTF-8"),
         ] {
             let error = Table::read(text, b',', "t.csv").unwrap_err().to_string();
             assert!(error.starts_with(expect), "{error}");
