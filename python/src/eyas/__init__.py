@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .errors import ClusterLost, EyasError, TaskFailed, WorkerLost
     from .files import File
     from .runs import Run, Task
+    from .users import User
 
     __version__: str
 
@@ -36,6 +37,7 @@ __all__ = [
     "Run",
     "Task",
     "TaskFailed",
+    "User",
     "WorkerLost",
     "__version__",
     "connect",
@@ -55,6 +57,7 @@ _HOMES = {
     "Run": "runs",
     "Task": "runs",
     "TaskFailed": "errors",
+    "User": "users",
     "WorkerLost": "errors",
     "connect": "cluster",
     "find_binary": "_find",

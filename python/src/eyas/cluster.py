@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._options import ClusterOptions
     from .functions import Calls, Context
     from .tables import Table
+    from .users import User
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Client")
@@ -399,6 +400,78 @@ class Client:
         """The runs that the cluster knows, or those of a name, the newest last: also those that another program has started."""
         known = [of for of in self.status()["runs"] if name is None or of["name"] == name]
         return [Run(self, of["run"], of["n_tasks"]) for of in sorted(known, key=lambda of: int(of["run"]))]
+
+    # ------------------------------------------------------------ users
+
+    def users(self) -> list[User]:
+        """All users of the cluster with what they may do and what they have of it, its owner first, as `eyas user list`."""
+        from .users import users_of
+
+        try:
+            return users_of(self._connection().users())
+        except _ffi.FfiError as error:
+            raise_ours(error)
+
+    def add_user(
+        self,
+        name: str,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        rights: str | Iterable[str] | None = None,
+        weight: int | None = None,
+    ) -> Path:
+        """Let a user in, as `eyas user add` does. Gives the path of the join file that is their key.
+
+        Parameters
+        ----------
+        name : letters, digits and . _ - @ +
+        out : the file to write; default: `NAME.json`. It must not exist.
+        rights : some of `"submit"`, `"see"`, `"cancel"`, `"operate"`, or `"none"`; default: `"submit"`.
+        weight : the user's part of the cluster while others want it, too; default: 1.
+
+        Raises
+        ------
+        EyasError : the name is wrong or known, the file is there, or this is not the connection of the cluster's owner.
+        """
+        from .users import rights_in_words, within_weights
+
+        path = Path(f"{name}.json" if out is None else out).absolute()
+        try:
+            self._connection().add_user(name, path, rights_in_words(rights), within_weights(weight))
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        return path
+
+    def set_user(
+        self, name: str, *, rights: str | Iterable[str] | None = None, weight: int | None = None
+    ) -> User:
+        """Change what a user may do, or their part of the cluster, as `eyas user set` does. What is not named stays.
+
+        Raises
+        ------
+        EyasError : there is no such user, or a value is wrong.
+        """
+        from .users import rights_in_words, users_of, within_weights
+
+        if rights is None and weight is None:
+            raise EyasError("nothing is named that could be changed: give rights or a weight")
+        try:
+            said = self._connection().set_user(name, rights_in_words(rights), within_weights(weight))
+        except _ffi.FfiError as error:
+            raise_ours(error)
+        return next(user for user in users_of(said) if user.name == name)
+
+    def remove_user(self, name: str) -> None:
+        """Take a user's key back, as `eyas user remove` does: their connections are closed, and what they have submitted goes on.
+
+        Raises
+        ------
+        EyasError : there is no such user.
+        """
+        try:
+            self._connection().remove_user(name)
+        except _ffi.FfiError as error:
+            raise_ours(error)
 
     # ------------------------------------------------------------ functions
 

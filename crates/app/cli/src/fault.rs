@@ -6,6 +6,7 @@ use eyas_cluster::kept::NotKept;
 use eyas_cluster::processes::ProcessError;
 use eyas_cluster::provide::ProvideError;
 use eyas_cluster::starting::StartingError;
+use eyas_cluster::users::NotLetIn;
 use eyas_runtime::part::PartError;
 use eyas_runtime::provider::Refusal;
 
@@ -86,6 +87,14 @@ impl From<eyas_net::NetError> for Fault {
 impl From<eyas_wire::identity::IdentityError> for Fault {
     fn from(e: eyas_wire::identity::IdentityError) -> Fault {
         eyas_net::NetError::from(e).into()
+    }
+}
+impl From<NotLetIn> for Fault {
+    fn from(e: NotLetIn) -> Fault {
+        match e {
+            NotLetIn::Dispatcher(e) => e.into(),
+            e => bad(e),
+        }
     }
 }
 impl From<ProcessError> for Fault {

@@ -7,9 +7,10 @@ use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, clusters};
 use clap::{Args, Subcommand};
 use eyas_client::Client;
-use eyas_text::{line_of, shown, shown_path};
+use eyas_cluster::users::{NotLetIn, let_in};
+use eyas_text::{line_of, shown_path};
 use eyas_wire::message::UserLine;
-use eyas_wire::users::{ClusterRights, why_no_name};
+use eyas_wire::users::ClusterRights;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -87,37 +88,20 @@ pub fn user(args: UserArgs) -> Result<Exit, Fault> {
 }
 
 fn add(args: AddArgs) -> Result<Exit, Fault> {
-    if let Some(why) = why_no_name(&args.name) {
-        return Err(bad(why));
-    }
     let target = clusters::look_join(&args.join)?.read().map_err(bad)?;
-    let own = target.join();
-    if let Some(user) = &own.user {
-        return Err(bad(format!(
-            "{} is the join file of user {}; a user is added with the cluster's own",
-            shown_path(target.path()),
-            shown(user)
-        )));
-    }
     let out = args.out.unwrap_or_else(|| PathBuf::from(format!("{}.json", args.name)));
-    // A key that nobody can write down opens nothing, so the file comes first.
-    if out.symlink_metadata().is_ok() {
-        return Err(bad(format!("{} is there already; name another file with --out", shown_path(&out))));
-    }
-    let (join, key) = own.for_user(&args.name).map_err(bad)?;
-    join.write(&out).map_err(bad)?;
-    let added = client_runtime().block_on(async {
-        let mut client = Client::connect(&target).await?;
-        Ok::<_, Fault>(client.set_user(&args.name, Some(key), args.rights, args.weight).await?)
-    });
-    let users = added.inspect_err(|_| drop(std::fs::remove_file(&out)))?;
-    let rights = users.iter().find(|user| user.name == args.name).map(|user| user.rights);
+    let user = client_runtime()
+        .block_on(let_in(&target, &args.name, &out, args.rights, args.weight))
+        .map_err(|error| match error {
+            NotLetIn::IsThere(_) => bad(format!("{error}; name another file with --out")),
+            error => error.into(),
+        })?;
     writeln!(
         eyas_text::stdout(),
         "{} is let in with {}, which is their key to the cluster; rights: {}",
         line_of(&args.name),
         shown_path(&out),
-        rights.unwrap_or_default()
+        user.rights
     )?;
     Ok(Exit::Good)
 }
@@ -192,7 +176,8 @@ fn list(args: &ListArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
-fn in_json(user: &UserLine) -> serde_json::Value {
+/// A user as `eyas user list --json` and the Python package have them.
+pub(crate) fn in_json(user: &UserLine) -> serde_json::Value {
     let rights: Vec<String> = user.rights.to_string().split(',').map(str::to_string).collect();
     serde_json::json!({
         "name": user.name,

@@ -12,7 +12,7 @@ use eyas_runtime::provider::Share;
 use eyas_tasklist::TaskList;
 use eyas_terms::{Digest, RunId};
 use eyas_text::shown_path;
-use eyas_wire::message::{Explained, RunStatus};
+use eyas_wire::message::{Explained, RunStatus, UserLine};
 use std::path::{Path, PathBuf};
 
 /// Has this process know the homes that the command line knows. `program`: the program `eyas`, which the parts of clusters are
@@ -45,6 +45,11 @@ fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
 /// The files of home that words mean, each once, as locations: see `eyas warm`.
 pub fn pushed_files(places: &[String]) -> Result<Vec<String>, Fault> {
     crate::warm::files_of(places)
+}
+
+/// Users of a cluster, in JSON as `eyas user list --json` prints them.
+pub fn users_in_json(users: &[UserLine]) -> String {
+    serde_json::Value::from(users.iter().map(crate::user::in_json).collect::<Vec<_>>()).to_string()
 }
 
 /// A cluster of this process.

@@ -5,14 +5,16 @@ use crate::cluster::Cluster;
 use crate::ends::EndedTask;
 use crate::error::{of, of_fault, of_options, sentence};
 use crate::wait::{deadline, runtime, wait_for, wait_until};
-use eyas_cli::{Fault, words};
+use eyas_cli::{Exit, Fault, words};
 use eyas_client::{Client, JoinFile};
 use eyas_cluster::reach::reach;
+use eyas_cluster::users::let_in;
 use eyas_cluster::watch::{Event, Watch};
 use eyas_net::NetError;
 use eyas_tasklist::TaskList;
 use eyas_terms::{AttemptNo, RunId};
 use eyas_wire::message::{Addition, Keep, RunStatus, TaskName, WhichTasks};
+use eyas_wire::users::ClusterRights;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
@@ -49,6 +51,10 @@ macro_rules! ask {
         })?
         .map_err(of)
     };
+}
+
+fn rights_of(text: Option<&str>) -> PyResult<Option<ClusterRights>> {
+    text.map(|text| text.parse().map_err(|why| of_fault(Fault::new(Exit::BadInput, why)))).transpose()
 }
 
 impl Connection {
@@ -146,6 +152,46 @@ impl Connection {
     fn status(&self, py: Python<'_>) -> PyResult<String> {
         let status = ask!(self, py, |client| client.status())?;
         Ok(serde_json::to_string(&status).expect("it has a form in JSON"))
+    }
+
+    /// All users of the cluster, as JSON.
+    fn users(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(words::users_in_json(&ask!(self, py, |client| client.users())?))
+    }
+
+    /// Lets a user in: writes the join file that is their key. Gives the user, in a list in JSON.
+    #[pyo3(signature = (name, out, rights, weight))]
+    fn add_user(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        out: PathBuf,
+        rights: Option<&str>,
+        weight: Option<u32>,
+    ) -> PyResult<String> {
+        let rights = rights_of(rights)?;
+        let target = self.file.read().map_err(of)?;
+        let user = wait_for(py, &runtime(), let_in(&target, name, &out, rights, weight))?.map_err(of)?;
+        Ok(words::users_in_json(&[user]))
+    }
+
+    /// Changes what a user may do, or their part of the cluster. Gives all users, as JSON.
+    #[pyo3(signature = (name, rights, weight))]
+    fn set_user(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        rights: Option<&str>,
+        weight: Option<u32>,
+    ) -> PyResult<String> {
+        let rights = rights_of(rights)?;
+        let users = ask!(self, py, |client| client.set_user(name, None, rights, weight))?;
+        Ok(words::users_in_json(&users))
+    }
+
+    /// Takes a user's key back.
+    fn remove_user(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        ask!(self, py, |client| client.remove_user(name)).map(drop)
     }
 
     /// Cancels a task of a run, or all of them. Gives how many had not ended.

@@ -15,6 +15,7 @@
 //! | [`known`], [`given`] | the clusters of this machine, and who gave them their runs |
 //! | [`starting`], [`keeper`], [`remains`] | who may start a cluster in a folder; what is removed after it |
 //! | [`dirs`] | the folders of a cluster |
+//! | [`users`] | a user who is let in, with a key of their own |
 //!
 //! Not here: what users may write, and what is wrong with it.
 
@@ -32,6 +33,7 @@ pub mod reach;
 pub mod remains;
 pub mod standing;
 pub mod starting;
+pub mod users;
 pub mod values;
 pub mod watch;
 

@@ -24,6 +24,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The name in every member's certificate; peers are distinguished by address, and members are recognised by
@@ -388,8 +389,10 @@ fn is_false(value: &bool) -> bool {
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
-    // Not made of the file's own name, which may be as long as a name can be.
-    let temporary = path.with_file_name(format!(".eyas-{}.tmp", std::process::id()));
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    // Not made of the file's own name, which may be as long as a name can be. Two threads may write at once.
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_file_name(format!(".eyas-{}-{number}.tmp", std::process::id()));
     let write = || -> io::Result<()> {
         let mut file = std::fs::OpenOptions::new()
             .write(true)
