@@ -1,6 +1,7 @@
 """Calls of functions from Python, beside a process pool of the standard library, Ray and Dask, each in turn in one run.
 
-    .venv/bin/python tests/bench/bench_calls.py [--calls 10000] [--rounds 3] [--million 1000000] [--json FILE]
+    .venv/bin/python tests/bench/bench_calls.py [--calls 10000] [--rounds 3] [--context-calls 10000] [--million 1000000]
+                                                [--json FILE]
 
 Everybody has two workers on this machine. A row is the median of the rounds, and the ratio is to the pool.
 """
@@ -44,6 +45,10 @@ def use(model: Any, seconds: float) -> int:
 
 def make_model(n_bytes: int) -> Any:
     return np.ones(n_bytes // 8)
+
+
+def last_of_named(frame: Any, scale: int) -> float:
+    return last_of(frame, scale)
 
 
 _frame: Any = None
@@ -167,6 +172,30 @@ def frame_by_initializer_s() -> float:
     return time.perf_counter() - begun
 
 
+def frame_from_start_s() -> dict[str, float]:
+    """The same beside executorlib, whose workers have loaded the array once by its initializer. Both begin with nothing: their workers
+    start, and the array is given to each call of ours.
+    """
+    import eyas
+    from executorlib import SingleNodeExecutor  # type: ignore[import-untyped]
+
+    frame = np.random.default_rng(1).random(45_000_000 // 8)
+    expect = [float(frame[-1]) * n for n in range(100)]
+    begun = time.perf_counter()
+    with eyas.Cluster(nodes=1, slots=WORKERS) as cluster:
+        assert [one.result() for one in [cluster.submit(last_of, frame, n) for n in range(100)]] == expect
+        ours_s = time.perf_counter() - begun
+    begun = time.perf_counter()
+    start: Any = SingleNodeExecutor
+    with start(
+        max_workers=WORKERS, block_allocation=True, init_function=lambda: {"frame": frame}
+    ) as executor:
+        found = [executor.submit(last_of_named, scale=n) for n in range(100)]
+        assert [one.result() for one in found] == expect
+        theirs_s = time.perf_counter() - begun
+    return {"eyas": ours_s, "executorlib": theirs_s}
+
+
 def array_to_nodes() -> tuple[float, float]:
     """100 calls on four nodes that read one array of 100 MB: seconds, and bytes brought to nodes in copies of the array."""
     import eyas
@@ -183,11 +212,27 @@ def array_to_nodes() -> tuple[float, float]:
     return seconds, brought / frame.nbytes
 
 
+def load_s() -> float:
+    """How long workers take to make the value of 200 MB, all at once."""
+    with ProcessPoolExecutor(WORKERS) as executor:
+        list(executor.map(plus_one, range(100)))
+        times = executor.map(timed_load, range(WORKERS))
+        return max(times)
+
+
+def timed_load(_: int) -> float:
+    begun = time.perf_counter()
+    keep_model(200_000_000)
+    return time.perf_counter() - begun
+
+
 def context_ratio(n: int) -> tuple[float, float]:
-    """`n` calls of 10 ms with a value of 200 MB that each worker makes: our time, and a pool's, by the time of computing alone."""
+    """`n` calls of 10 ms with a value of 200 MB that each worker makes: our time, and a pool's, by the time of computing and of one load.
+    Both begin with no workers.
+    """
     import eyas
 
-    pure = n * 0.01 / WORKERS
+    pure = n * 0.01 / WORKERS + load_s()
     with eyas.Cluster(nodes=1, slots=WORKERS) as cluster:
         begun = time.perf_counter()
         model = cluster.context(make_model, 200_000_000)
@@ -231,6 +276,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Calls of functions, beside a process pool, Ray and Dask.")
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--context-calls", type=int, default=10_000, help="calls with a context")
     parser.add_argument("--million", type=int, default=1_000_000, help="calls by map_calls")
     parser.add_argument("--only", nargs="*", default=list(WHO), help="who is measured: " + ", ".join(WHO))
     parser.add_argument("--json", help="the same for programs")
@@ -256,11 +302,15 @@ def main() -> int:
     for who, of in median.items():
         print(f"{who:14}" + "".join(f"{of[name]:>24.4g}" for name in columns))
     rows["pool with the array by its initializer, s"] = frame_by_initializer_s()
+    # By turns, as the machine may be busier at one time than at another.
+    from_start = [frame_from_start_s() for _ in range(args.rounds)]
+    for who in ("eyas", "executorlib"):
+        name = f"100 calls on 45 MB with the start of all, {who}, s"
+        rows[name] = statistics.median(one[who] for one in from_start)
     rows["100 MB to 100 calls on 4 nodes, s"], rows["copies of it brought to nodes"] = array_to_nodes()
-    n = args.calls // 5
-    rows[f"{n} calls of 10 ms with a context, by pure computing"], rows["the same of a pool"] = context_ratio(
-        n
-    )
+    n = args.context_calls
+    name = f"{n} calls of 10 ms with a context, by computing and one load"
+    rows[name], rows["the same of a pool"] = context_ratio(n)
     rows["import eyas, ms"] = import_ms()
     for name, value in rows.items():
         print(f"{name:60}{value:>12.4g}")
