@@ -20,7 +20,7 @@ use std::path::PathBuf;
     after_long_help = EXIT_STATUS
 )]
 pub struct RunArgs {
-    /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
+    /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow, a Swift script
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
     #[command(flatten)]

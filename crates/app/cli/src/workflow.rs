@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_terms::RunId;
 use eyas_text::{shown, shown_path};
-use eyas_workflow::{Format, JxArguments, Options, TasksError, Workflow, wfformat};
+use eyas_workflow::{Arguments, Format, Options, TasksError, Workflow, wfformat};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -43,30 +43,42 @@ pub struct WorkflowArgs {
     /// A value for a name in a workflow in JX: NAME=EXPRESSION (may be given more than once)
     #[arg(long, value_name = "NAME=EXPRESSION")]
     pub jx_define: Vec<String>,
+    /// Let the programs run that `ext` mappers of a Swift script name, here and with your rights, while the script is read
+    #[arg(long)]
+    pub run_mappers: bool,
+    /// Arguments of a Swift script, behind `--`: -NAME=VALUE
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    pub script_arguments: Vec<String>,
 }
 
 impl WorkflowArgs {
-    /// The values that names in a workflow in JX have.
-    fn jx_arguments(&self, path: &Path, format: Format) -> Result<JxArguments, Fault> {
-        let mut given = JxArguments::default();
+    /// What the user gives to a workflow that is a program: values for names in JX, arguments of a Swift script.
+    fn arguments(&self, path: &Path, format: Format) -> Result<Arguments, Fault> {
+        let mut given = Arguments::default();
         for file in &self.jx_args {
             let refused =
                 |why: String| Fault::new(Exit::BadInput, format!("--jx-args {}: {why}", shown_path(file)));
             let text = std::fs::read_to_string(file).map_err(|e| refused(reason(&e)))?;
-            given.add_object(&text).map_err(|e| refused(e.to_string()))?;
+            given.jx.add_object(&text).map_err(|e| refused(e.to_string()))?;
         }
         for text in &self.jx_define {
             let refused =
                 |why: String| Fault::new(Exit::BadInput, format!("--jx-define {}: {why}", shown(text)));
-            given.add_definition(text).map_err(|e| refused(e.to_string()))?;
+            given.jx.add_definition(text).map_err(|e| refused(e.to_string()))?;
         }
-        if format != Format::Jx && !(self.jx_args.is_empty() && self.jx_define.is_empty()) {
-            let message = format!(
-                "{} is {}, and --jx-args and --jx-define are for JX",
-                shown_path(path),
-                format.name()
-            );
-            return Err(Fault::new(Exit::BadInput, message));
+        given.swift.add(&self.script_arguments).map_err(|why| Fault::new(Exit::BadInput, why))?;
+        given.swift.runs_mappers = self.run_mappers;
+        given.swift.inputs = self.inputs.clone();
+        let has_jx = !(self.jx_args.is_empty() && self.jx_define.is_empty());
+        let has_swift = self.run_mappers || !self.script_arguments.is_empty();
+        for (is_given, of, what) in [
+            (has_jx, Format::Jx, "--jx-args and --jx-define are for JX"),
+            (has_swift, Format::Swift, "--run-mappers and arguments behind `--` are for Swift scripts"),
+        ] {
+            if is_given && format != of {
+                let message = format!("{} is {}, and {what}", shown_path(path), format.name());
+                return Err(Fault::new(Exit::BadInput, message));
+            }
         }
         Ok(given)
     }
@@ -74,7 +86,7 @@ impl WorkflowArgs {
 
 #[derive(Args)]
 pub struct ConvertArgs {
-    /// A task list, WfCommons WfFormat, Pegasus YAML or DAX, or Makeflow
+    /// A task list, WfCommons WfFormat, Pegasus YAML or DAX, Makeflow, or a Swift script
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// What to write
@@ -97,12 +109,18 @@ pub enum Target {
 
 #[derive(Args)]
 pub struct GraphArgs {
-    /// A task list, WfCommons WfFormat, Pegasus YAML or DAX, or Makeflow
+    /// A task list, WfCommons WfFormat, Pegasus YAML or DAX, Makeflow, or a Swift script
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Where the drawing (SVG) goes; `-` is standard output [default: the file's name with .svg, here]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Let the programs run that `ext` mappers of a Swift script name, here and with your rights, while the script is read
+    #[arg(long)]
+    pub run_mappers: bool,
+    /// Arguments of a Swift script, behind `--`: -NAME=VALUE
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    pub script_arguments: Vec<String>,
 }
 
 #[derive(Args)]
@@ -175,7 +193,7 @@ impl<'a> ListFile<'a> {
     /// The tasks; a task list is read with these options.
     pub fn read_with(&self, options: &ReadOptions) -> Result<TaskList, Fault> {
         let ListFile { path, args, format } = *self;
-        let given = args.jx_arguments(path, format)?;
+        let given = args.arguments(path, format)?;
         if is_list(format) {
             if args.inputs.is_some() || args.out.is_some() || args.stand_ins {
                 let message = format!(
@@ -215,7 +233,7 @@ fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
 /// The content of `path` in the neutral form, task lists included.
 fn read(path: &Path, args: &WorkflowArgs) -> Result<Workflow, Fault> {
     let format = format_of(path)?;
-    let given = args.jx_arguments(path, format)?;
+    let given = args.arguments(path, format)?;
     if is_list(format) {
         let list = read_list(path, format)?;
         let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
@@ -283,7 +301,7 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
                     read_list_with(&args.file, format, &ReadOptions { container, ..ReadOptions::default() })?
                 }
                 false => {
-                    let given = args.files.jx_arguments(&args.file, format)?;
+                    let given = args.files.arguments(&args.file, format)?;
                     let workflow = eyas_workflow::read_with(&args.file, format, &given)?;
                     eyas_workflow::to_list(&workflow, &options(&args.file, &args.files, false))?
                 }
@@ -295,7 +313,9 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
 }
 
 pub fn graph(args: GraphArgs) -> Result<Exit, Fault> {
-    let workflow = read(&args.file, &WorkflowArgs::default())?;
+    let GraphArgs { run_mappers, script_arguments, .. } = args;
+    let workflow =
+        read(&args.file, &WorkflowArgs { run_mappers, script_arguments, ..WorkflowArgs::default() })?;
     let drawing = eyas_workflow::svg(&workflow, &eyas_workflow::stages(&workflow))?;
     let stem = args.file.file_stem().filter(|_| args.file != Path::new("-"));
     let path = args.output.unwrap_or_else(|| match stem {

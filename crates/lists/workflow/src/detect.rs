@@ -18,6 +18,8 @@ pub enum Format {
     Makeflow,
     /// Makeflow in JX, its language on top of JSON.
     Jx,
+    /// A script in Swift/K.
+    Swift,
 }
 
 impl Format {
@@ -31,6 +33,7 @@ impl Format {
             Format::Dax => "a Pegasus DAX (XML)",
             Format::Makeflow => "a Makeflow",
             Format::Jx => "a Makeflow in JX",
+            Format::Swift => "a Swift script",
         }
     }
 }
@@ -38,7 +41,7 @@ impl Format {
 /// The number of bytes at the beginning of a file that [`detect`] needs.
 pub const HEAD_BYTES: usize = 64 << 10;
 
-const KNOWN: &str = "known are task lists (JSON Lines), lists of commands (.txt), WfCommons WfFormat, Pegasus workflows (YAML and DAX) and Makeflow (classic and JX)";
+const KNOWN: &str = "known are task lists (JSON Lines), lists of commands (.txt), WfCommons WfFormat, Pegasus workflows (YAML and DAX), Makeflow (classic and JX) and Swift scripts";
 
 /// Name endings of lists of commands, whose content has no mark of its own.
 const COMMANDS: [&str; 4] = ["txt", "cmd", "cmds", "commands"];
@@ -58,8 +61,10 @@ pub fn detect(path: &Path, head: &[u8]) -> Result<Format> {
         Err(Error::new(ErrorKind::Unknown, format!("this is {what}, which is no workflow that eyas knows"))
             .hint(KNOWN))
     };
-    if ending == "jx" {
-        return Ok(Format::Jx);
+    match ending.as_str() {
+        "jx" => return Ok(Format::Jx),
+        "swift" => return Ok(Format::Swift),
+        _ => {}
     }
     // JX has comments, and a Makeflow may begin with comments, too, but never with a bracket.
     let bare = without_comments(text);
@@ -188,6 +193,7 @@ mod tests {
             ("w", "<?xml version=\"1.0\"?>\n<!-- c -->\n<adag name=\"x\">", Dax),
             ("Makeflow", "A=1\n", Makeflow),
             ("w.jx", "# c\n{}", Jx),
+            ("w.swift", "# c\n{", Swift),
             ("w", r#"{"rules":[]}"#, Jx),
             ("w.json", "# c\n\n# d\n{\n# e\n\"define\": {}, \"rules\": []}", Jx),
             ("w", "# c\nA=1\nout: in\n\tcp in out\n", Makeflow),

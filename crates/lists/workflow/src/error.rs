@@ -47,6 +47,10 @@ pub struct Problem {
     pub origin: String,
     /// Counted from 1.
     pub line: Option<u32>,
+    /// In characters, counted from 1.
+    pub column: Option<u32>,
+    /// Number of the file among several that were read together; 0 is the one that was named.
+    pub(crate) part: u16,
     /// One sentence, without the place in the file.
     pub message: String,
     pub hint: Option<String>,
@@ -65,6 +69,8 @@ impl Error {
             operation: "read",
             origin: String::new(),
             line: None,
+            column: None,
+            part: 0,
             message: message.into(),
             hint: None,
             source: None,
@@ -90,8 +96,23 @@ impl Error {
         self.0.line = line.into();
         self
     }
+    pub(crate) fn column(mut self, column: u32) -> Error {
+        self.0.column = Some(column);
+        self
+    }
+    pub(crate) fn part(mut self, part: u16) -> Error {
+        self.0.part = part;
+        self
+    }
+    pub(crate) fn caused(mut self, source: io::Error) -> Error {
+        self.0.source = Some(source);
+        self
+    }
+    /// Names the file, unless a file that was read with it is named already.
     pub(crate) fn origin(mut self, origin: &str) -> Error {
-        self.0.origin = origin.into();
+        if self.0.origin.is_empty() {
+            self.0.origin = origin.into();
+        }
         self
     }
     pub(crate) fn operation(mut self, operation: &'static str) -> Error {
@@ -109,9 +130,9 @@ impl std::ops::Deref for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Problem { origin, line, message, hint, source, .. } = &*self.0;
-        let line = line.map(u64::from);
-        Mistake { origin, line, column: None, message, source: source.as_ref(), hint: hint.as_deref() }.fmt(f)
+        let Problem { origin, line, column, message, hint, source, .. } = &*self.0;
+        let (line, column) = (line.map(u64::from), column.map(u64::from));
+        Mistake { origin, line, column, message, source: source.as_ref(), hint: hint.as_deref() }.fmt(f)
     }
 }
 

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`model`] | the neutral form, and its invariants |
 //! | [`detect`] | the format of a file |
-//! | `wfformat`, `pegasus`, `dax`, `makeflow`, `makeflow_jx` | one format each |
+//! | `wfformat`, `pegasus`, `dax`, `makeflow`, `makeflow_jx`, `swift` | one format each |
 //! | [`tasks`] | to task lists and back: locations of files, dependencies without files |
 //! | [`stages`] | stages and the patterns between them, from the graph alone |
 //! | `svg` | a drawing of stages |
@@ -40,6 +40,7 @@ mod pattern;
 mod pegasus;
 pub mod stages;
 mod svg;
+mod swift;
 pub mod tasks;
 pub mod wfformat;
 mod words;
@@ -51,9 +52,10 @@ pub use makeflow_jx::JxArguments;
 pub use model::{File, Machine, Measured, Run, Task, Use, Workflow};
 pub use stages::{Pattern, Stages, stages};
 pub use svg::svg;
+pub use swift::SwiftArguments;
 pub use tasks::{Options, TasksError, forget_places_of_results, from_arrays, to_list, to_specs};
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// The format of the file at `path`.
@@ -69,11 +71,18 @@ pub fn format_of(path: &Path) -> Result<Format> {
 /// Reads the workflow in the file `path`, which is in `format`. Task lists are not read here, see
 /// [`from_arrays`].
 pub fn read(path: &Path, format: Format) -> Result<Workflow> {
-    read_with(path, format, &JxArguments::default())
+    read_with(path, format, &Arguments::default())
 }
 
-/// The same; names in a workflow in JX have the values that are `given`.
-pub fn read_with(path: &Path, format: Format, given: &JxArguments) -> Result<Workflow> {
+/// What a user gives to the programs that some formats are.
+#[derive(Default)]
+pub struct Arguments {
+    pub jx: JxArguments,
+    pub swift: SwiftArguments,
+}
+
+/// The same, with what the user gives. What a Swift script prints goes to standard error.
+pub fn read_with(path: &Path, format: Format, given: &Arguments) -> Result<Workflow> {
     let origin = path.display().to_string();
     let with_origin = |e: Error| e.origin(&origin);
     let bytes =
@@ -84,13 +93,17 @@ pub fn read_with(path: &Path, format: Format, given: &JxArguments) -> Result<Wor
         with_origin(Error::broken("the file is not UTF-8").at(line))
     })?;
     let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    parse_with(format, &text, &stem, path.parent(), given).map_err(with_origin)
+    let mut print = |text: &str| {
+        // A failure to print is no reason to end.
+        let _ = eyas_text::stderr().write_all(text.as_bytes());
+    };
+    parse_with(format, &text, &stem, path.parent(), given, &mut print).map_err(with_origin)
 }
 
 /// Reads a workflow from `text`. A workflow without a name is called `stem`; `dir` is the folder in which
 /// catalogs beside the file are looked for.
 pub fn parse(format: Format, text: &str, stem: &str, dir: Option<&Path>) -> Result<Workflow> {
-    parse_with(format, text, stem, dir, &JxArguments::default())
+    parse_with(format, text, stem, dir, &Arguments::default(), &mut |_| {})
 }
 
 fn parse_with(
@@ -98,7 +111,8 @@ fn parse_with(
     text: &str,
     stem: &str,
     dir: Option<&Path>,
-    given: &JxArguments,
+    given: &Arguments,
+    print: &mut dyn FnMut(&str),
 ) -> Result<Workflow> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match format {
@@ -106,7 +120,8 @@ fn parse_with(
         Format::Pegasus => pegasus::parse(text, stem, dir),
         Format::Dax => dax::parse(text, stem),
         Format::Makeflow => makeflow::parse(text, stem, &|name| std::env::var(name).ok()),
-        Format::Jx => makeflow_jx::parse(text, stem, given, &|name| std::env::var(name).ok(), dir),
+        Format::Jx => makeflow_jx::parse(text, stem, &given.jx, &|name| std::env::var(name).ok(), dir),
+        Format::Swift => swift::parse(text, stem, dir, &given.swift, print),
         Format::JsonLines | Format::Commands => {
             Err(Error::new(ErrorKind::Unsupported, "a task list is read by the reader of task lists"))
         }

@@ -326,6 +326,11 @@ impl Builder {
         &mut self.workflow.tasks[task as usize]
     }
 
+    /// The line of the task in the file.
+    pub fn task_line(&self, task: TaskNo) -> Option<u32> {
+        self.workflow.tasks[task as usize].line
+    }
+
     pub fn find_task(&self, id: &str) -> Option<TaskNo> {
         self.ids.get(id).copied()
     }
@@ -380,12 +385,17 @@ impl Builder {
         self.workflow.run = Some(run);
     }
 
-    /// The workflow, if its tasks can all be done in some order.
-    pub fn finish(mut self) -> Result<Workflow> {
-        let workflow = &mut self.workflow;
-        if workflow.tasks.is_empty() {
-            return Err(Error::broken("the workflow has no tasks"));
+    /// The workflow, if it has tasks that can all be done in some order.
+    pub fn finish(self) -> Result<Workflow> {
+        match self.workflow.tasks.is_empty() {
+            true => Err(Error::broken("the workflow has no tasks")),
+            false => self.finish_also_empty(),
         }
+    }
+
+    /// The same for a format in which a file may do its work without tasks.
+    pub fn finish_also_empty(mut self) -> Result<Workflow> {
+        let workflow = &mut self.workflow;
         let n_files = workflow.files.len();
         // The last task that named a file, plus one. Equal uses by one task count once.
         let mut seen = vec![0u32; n_files];
