@@ -182,6 +182,9 @@ def test_a_command_that_was_meant_for_the_shell_is_noticed(run: Run, tmp_path: P
     )
     done = run("map", "a.txt", "--", "cp", "{in}", "{out}", status=2)
     assert "unknown hole `{out}`\nhint: say where outputs go, like --out" in done.stderr, done
+    (tmp_path / "t.csv").write_text("id\n7\n")
+    done = run("map", "t.csv", "--", "echo", "{id}", status=2)
+    assert "from each row of the table" in done.stderr and "--csv `t.csv`" in done.stderr, done
     no_run_was_made(tmp_path)
 
 

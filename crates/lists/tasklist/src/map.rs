@@ -151,12 +151,20 @@ fn parse_templates(spec: &MapSpec, columns: &[Column]) -> Result<Templates> {
         .collect::<Result<_>>()?;
     let parse = |text: &String| {
         template::parse("the command's", text, &holes).map_err(|e| {
-            match spec.out.is_empty() && text.contains("{out") {
-                true if spec.command.iter().any(|word| word == "--out" || word.starts_with("--out=")) => {
+            let table = spec.paths.iter().find(|path| path.ends_with(".csv") || path.ends_with(".tsv"));
+            match (spec.out.is_empty() && text.contains("{out"), table) {
+                (true, _)
+                    if spec.command.iter().any(|word| word == "--out" || word.starts_with("--out=")) =>
+                {
                     e.hint("`--out` stands behind `--`, so it is a word of the command; write it before `--`")
                 }
-                true => e.hint("say where outputs go, like --out 'results/{name}'"),
-                false => e,
+                (true, _) => e.hint("say where outputs go, like --out 'results/{name}'"),
+                (false, Some(table)) => e.hint(format!(
+                    "for a task from each row of the table, with holes of its columns' names: --{} {}",
+                    &table[table.len() - 3..],
+                    shown(table)
+                )),
+                (false, None) => e,
             }
         })
     };
