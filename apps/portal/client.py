@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -31,21 +30,31 @@ class Client:
             found: bytes = answer.read()
         return found
 
-    def ask(self, text: str, size: int = 41) -> str:
-        """Begin a request; gives its id."""
-        return str(json.loads(self._call("/requests", {"text": text, "size": size}))["id"])
+    def ask(self, text: str, size: int = 41, band: str | None = None) -> str:
+        """Begin a request; gives its id. `band` is that of objects that name none."""
+        return str(json.loads(self._call("/requests", {"text": text, "size": size, "band": band}))["id"])
 
     def wait(self, number: str) -> dict[str, Any]:
         """The request when it has ended."""
         while True:
-            found: dict[str, Any] = json.loads(self._call(f"/requests/{number}"))
+            found: dict[str, Any] = json.loads(self._call(f"/requests/{number}?wait=30"))
             if found["state"] in ("done", "failed", "cancelled"):
                 return found
-            time.sleep(0.5)
 
     def file(self, number: str, name: str) -> bytes:
         """stack.fits, stack.png or stack.jpg."""
         return self._call(f"/requests/{number}/files/{name}")
+
+
+def read(path: Path) -> str:
+    """The text of a list, as spreadsheets write it, too."""
+    data = path.read_bytes()
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
 
 
 def main() -> int:
@@ -54,12 +63,13 @@ def main() -> int:
     parser.add_argument(
         "list", type=Path, help="file with a line `RA DEC BAND` for each object, CSV or VOTable"
     )
+    parser.add_argument("--band", help="band of objects that name none: u, g, r, i or z")
     parser.add_argument("--size", type=int, default=41, help="side of a cutout in pixels")
     parser.add_argument("--out", type=Path, default=Path("stack.fits"))
     args = parser.parse_args()
     client = Client(args.url, os.environ.get("PORTAL_TOKEN", ""))
     try:
-        number = client.ask(args.list.read_text(encoding="utf-8"), args.size)
+        number = client.ask(read(args.list), args.size, args.band)
         ended = client.wait(number)
         result = ended.get("result") or {}
         if ended["state"] != "done" or not result["files"]:

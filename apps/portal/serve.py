@@ -16,6 +16,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,10 @@ for folder in (str(STACKING), str(HERE)):
         sys.path.insert(0, folder)
 
 import eyas  # noqa: E402
+import sqlalchemy.exc  # noqa: E402
 import uvicorn  # noqa: E402
-from portal import accounts, store, web  # noqa: E402
+from cutout import StackingError  # noqa: E402
+from portal import accounts, oidc, store, web  # noqa: E402
 from portal.faces import Limits, Portal  # noqa: E402
 from portal.index import Index, row_of  # noqa: E402
 from portal.work import Connections, Work  # noqa: E402
@@ -58,13 +61,20 @@ def make_first_user(kept: store.Store, folder: Path) -> Path | None:
     return path
 
 
-def build(args: argparse.Namespace, join: Path) -> Portal:
+def build(args: argparse.Namespace, survey: Path, join: Path) -> Portal:
     folder: Path = args.dir
-    survey: Path = args.survey or folder / "survey"
-    engine = store.connect(args.db or f"sqlite:///{folder / 'portal.db'}")
-    kept, index = store.Store(engine), Index(engine)
-    if not index.count():
-        index.fill(rows_of(survey))
+    try:
+        engine = store.connect(args.db or f"sqlite:///{folder / 'portal.db'}")
+        kept, index = store.Store(engine), Index(engine)
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
+        # The URL may have a password, and is not repeated.
+        why = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise WrongOption(f"the database cannot be used: {why}") from None
+    try:
+        if not index.count():
+            index.fill(rows_of(survey))
+    except (StackingError, OSError, ValueError, KeyError) as error:
+        raise WrongOption(f"the survey {survey} cannot be used: {error}") from None
     connections = Connections(join, folder / "keys")
     work = Work(kept, index, connections, survey, folder)
     limits = Limits(sign_up=accounts.Limit(args.accounts_per_hour, 3600))
@@ -91,12 +101,21 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=2, help="tasks that a node runs at once [default: 2]")
     parser.add_argument("--cache", default="1GiB", help="cache of each node [default: 1GiB]")
     parser.add_argument(
+        "--idle-release", default="5m", help="how long a node without work stays [default: 5m]"
+    )
+    parser.add_argument(
         "--home-wait", default="30s", help="how long files are waited for that are away [default: 30s]"
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="[default: one that is free]")
     parser.add_argument("--certificate", help="certificate for TLS, with --key")
     parser.add_argument("--key", help="its key")
+    parser.add_argument(
+        "--url", help="address by which browsers reach the portal [default: the one it listens on]"
+    )
+    parser.add_argument(
+        "--oidc", type=Path, help="a file in TOML that names a provider of identities to sign in with"
+    )
     parser.add_argument("--behind-tls", action="store_true", help="a proxy in front of this speaks TLS")
     parser.add_argument(
         "--sign-up", action=argparse.BooleanOptionalAction, default=True, help="people make accounts"
@@ -105,34 +124,81 @@ def main() -> int:
         "--accounts-per-hour", type=int, default=20, help="new ones from one address [default: 20]"
     )
     args = parser.parse_args()
-    args.dir = args.dir.resolve()
-    args.dir.mkdir(parents=True, exist_ok=True)
     # What uvicorn would log of each request has addresses of shared pages in it.
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    survey = args.survey or args.dir / "survey"
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        check_certificate(args.certificate, args.key)
+        return serve(args, oidc.read_settings(args.oidc))
+    except (WrongOption, oidc.WrongSettings) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except eyas.EyasError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 4
+
+
+class WrongOption(Exception):
+    """What was given to this program cannot be used; its text is one sentence."""
+
+
+def check_certificate(certificate: str | None, key: str | None) -> None:
+    if key and not certificate:
+        raise WrongOption("--key is given without --certificate: give both")
+    if certificate:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+        except OSError as error:
+            # An error of TLS is one of these, too.
+            why = error.strerror or str(error)
+            raise WrongOption(
+                f"the certificate {certificate} with the key {key} cannot be used: {why}"
+            ) from None
+
+
+def find_survey(args: argparse.Namespace) -> Path:
+    """The survey's folder, whose survey is made where none is named."""
+    survey: Path = args.survey or args.dir / "survey"
     if not (survey / "survey.json").exists():
         if args.survey:
-            print(
-                f"error: {args.survey} has no survey.json, so it is no survey of make_survey.py",
-                file=sys.stderr,
-            )
-            return 2
+            raise WrongOption(f"{args.survey} has no survey.json, so it is no survey of make_survey.py")
         import make_survey
 
         print("A survey is made (once): exposures in five bands around M13 and NGC 1316 ...", flush=True)
         make_survey.make(survey, 13, args.exposures, 60, min(os.cpu_count() or 1, 8))
+    return survey
+
+
+def listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise WrongOption(f"{host}:{port} cannot be listened on: {error.strerror}") from None
+
+
+def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
+    args.dir = args.dir.resolve()
+    args.dir.mkdir(parents=True, exist_ok=True)
+    survey = find_survey(args)
+    taken = listen(args.host, args.port)
     cluster = None
     try:
         if args.join is None:
-            options = {"home_wait": args.home_wait, "idle_release": "5m", "dir": args.dir / "cluster"}
+            options = {"home_wait": args.home_wait, "dir": args.dir / "cluster"}
+            # Of nodes that stay none is released.
+            if ".." in args.nodes:
+                options["idle_release"] = args.idle_release
             cluster = eyas.Cluster(args.nodes, args.slots, args.cache, **options)
-        portal = build(args, args.join or cluster.join)  # type: ignore[union-attr]
+        portal = build(args, survey, args.join or cluster.join)  # type: ignore[union-attr]
         password = make_first_user(portal.store, args.dir)
-        taken = socket.create_server((args.host, args.port))
         scheme = "https" if args.certificate else "http"
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        url = (args.url or f"{scheme}://{host}:{taken.getsockname()[1]}").rstrip("/")
+        if provider is not None:
+            portal.provider = oidc.Provider(provider, url + oidc.CALLBACK)
         if password:
             print(f"The first user is {FIRST_USER}; the password is in {password}")
-        print(f"The portal is at {scheme}://{args.host}:{taken.getsockname()[1]}", flush=True)
+        print(f"The portal is at {url}", flush=True)
         config = uvicorn.Config(
             web.make_app(portal),
             log_level="warning",
@@ -145,15 +211,11 @@ def main() -> int:
         )
         # The server ends in good order at both, and then raises the signal again.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        uvicorn.Server(config).run([taken])
+        server = uvicorn.Server(config)
+        portal.is_ending = lambda: server.should_exit
+        server.run([taken])
     except KeyboardInterrupt:
         pass
-    except OSError as error:
-        print(f"error: {args.host}:{args.port} cannot be listened on: {error.strerror}", file=sys.stderr)
-        return 4
-    except eyas.EyasError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 4
     finally:
         if cluster is not None:
             cluster.close()

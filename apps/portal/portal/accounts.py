@@ -48,12 +48,12 @@ def hash_of(password: str) -> str:
 
 
 def is_password(stored: str | None, given: str) -> bool:
-    """Whether it is the password of that hash; takes the same time where there is none."""
+    """Whether it is the password of that hash; takes the same time where there is none, which is None or an empty text."""
     try:
         _hasher.verify(stored or _NOBODY, given[: PASSWORD_MAX + 1])
     except (VerificationError, InvalidHashError):
         return False
-    return stored is not None
+    return bool(stored)
 
 
 class Limit:

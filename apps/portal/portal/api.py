@@ -5,18 +5,26 @@ A page of this portal may read what is here with its session. What changes somet
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, HTTPException, Request
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
+from . import accounts
 from .faces import Portal, address_of, portal_of, session_of
 from .lists import BANDS, Asked, Problem, check
-from .store import Row
+from .store import REQUESTS_SHOWN, Row
 from .work import FILES
 
 router = APIRouter(prefix="/api")
+
+WAIT_S_MAX = 60.0
+# How often who waits looks whether there is something new.
+LOOK_S = 0.05
 
 
 def api_user(request: Request, authorization: Annotated[str | None, Header()] = None) -> Row:
@@ -50,7 +58,7 @@ Here = Annotated[Portal, Depends(portal_of)]
 class NewToken(BaseModel):
     name: str = Field(max_length=64)
     password: str = Field(max_length=200)
-    label: str = Field("program", max_length=64)
+    label: str = Field("program", max_length=64, pattern=r"^[^\x00]*$")
 
 
 class Object(BaseModel):
@@ -58,15 +66,18 @@ class Object(BaseModel):
 
     ra: float | str
     dec: float | str
-    band: str = Field(max_length=20)
+    band: str | None = Field(default=None, max_length=20)
 
 
 class NewRequest(BaseModel):
-    """What to stack: `objects`, or `text`, which is lines, CSV or a VOTable. `size` is the side of a cutout in pixels."""
+    """What to stack: `objects`, or `text`, which is lines, CSV or a VOTable. `size` is the side of a cutout in pixels, `band` that of
+    objects that name none.
+    """
 
     objects: list[Object] | None = None
     text: str | None = None
     size: int = 41
+    band: str | None = Field(default=None, max_length=20)
 
 
 class UserChange(BaseModel):
@@ -97,12 +108,18 @@ def shown(row: Row, portal: Portal) -> dict[str, Any]:
 @router.post("/tokens", status_code=201, summary="A token of a name and a password")
 def make_token(request: Request, portal: Here, wanted: NewToken) -> dict[str, str]:
     user = portal.sign_in(address_of(request), wanted.name, wanted.password)
-    return {"token": portal.store.add_token(user["id"], wanted.label)}
+    return {"token": portal.add_token(user, wanted.label)}
 
 
 @router.get("/requests", summary="Your requests, the newest first")
-def list_requests(portal: Here, user: User) -> list[dict[str, Any]]:
-    return [portal.status_of(row) for row in portal.store.requests_of(user["id"])]
+def list_requests(
+    portal: Here,
+    user: User,
+    limit: Annotated[int, Query(ge=1, le=REQUESTS_SHOWN)] = REQUESTS_SHOWN,
+    before: float | None = None,
+) -> list[dict[str, Any]]:
+    """At most `limit`. Older ones come with `before`, the `created` of the last one that was given."""
+    return [portal.status_of(row) for row in portal.store.requests_of(user["id"], limit, before)]
 
 
 @router.post("/requests", status_code=201, summary="Ask for a stack")
@@ -118,9 +135,9 @@ def new_request(
     if (wanted.objects is None) == (wanted.text is None):
         raise HTTPException(422, "give either `objects` or `text`")
     if wanted.text is not None:
-        asked, problems = portal.read(wanted.text)
+        asked, problems = portal.read(wanted.text, wanted.band)
     else:
-        asked, problems = _check(wanted.objects or [])
+        asked, problems = _check(wanted.objects or [], wanted.band)
     if problems:
         raise refuse(problems)
     press = f"key-{idempotency_key}" if idempotency_key else f"api-{secrets.token_urlsafe(16)}"
@@ -128,7 +145,7 @@ def new_request(
     return shown(portal.may_see(user, number), portal)
 
 
-def _check(objects: list[Object]) -> tuple[list[Asked], list[Problem]]:
+def _check(objects: list[Object], band: str | None) -> tuple[list[Asked], list[Problem]]:
     from .faces import OBJECTS_MAX
 
     asked, problems = [], []
@@ -138,15 +155,24 @@ def _check(objects: list[Object]) -> tuple[list[Asked], list[Problem]]:
         return [], [Problem(0, f"the list has more than {OBJECTS_MAX:,} objects: ask for them in parts")]
     for number, one in enumerate(objects, 1):
         try:
-            asked.append(check(number, str(one.ra), str(one.dec), one.band))
+            asked.append(check(number, str(one.ra), str(one.dec), one.band or band or ""))
         except ValueError as error:
             problems.append(Problem(number, str(error)))
     return asked, problems
 
 
 @router.get("/requests/{number}", summary="The state of a request, and its result when it is there")
-def read_request(portal: Here, user: User, number: str) -> dict[str, Any]:
-    return shown(portal.may_see(user, number), portal)
+async def read_request(
+    portal: Here, user: User, number: str, wait: Annotated[float, Query(ge=0, le=WAIT_S_MAX)] = 0.0
+) -> dict[str, Any]:
+    """With `wait` the answer comes when the request has ended, or after so many seconds."""
+    row = await run_in_threadpool(portal.may_see, user, number)
+    end = time.monotonic() + wait
+    while portal.work.live(number) is not None and time.monotonic() < end and not portal.is_ending():
+        await asyncio.sleep(LOOK_S)
+    if wait:
+        row = await run_in_threadpool(portal.may_see, user, number)
+    return shown(row, portal)
 
 
 @router.post("/requests/{number}/cancel", summary="End a request")
@@ -170,21 +196,23 @@ def list_users(portal: Here, user: Admin) -> list[dict[str, Any]]:
     return portal.store.all_users()
 
 
+def named(portal: Portal, name: str) -> Row:
+    found = None if accounts.trouble_of_name(name) else portal.store.user(name)
+    if found is None:
+        raise HTTPException(404, "there is no such user")
+    return found
+
+
 @router.patch("/users/{name}", summary="Change what a user may do (administrators)")
 def change_user(portal: Here, user: Admin, name: str, change: UserChange) -> dict[str, Any]:
     values = change.model_dump(exclude_none=True)
-    found = portal.store.user(name)
-    if found is None:
-        raise HTTPException(404, "there is no such user")
-    apply_change(portal, found, values)
-    return {"name": name, **values}
+    found = named(portal, name)
+    if not values:
+        raise HTTPException(422, "nothing is named that could be changed")
+    portal.change(found, values)
+    return {"name": found["name"], **values}
 
 
-def apply_change(portal: Portal, user: Row, values: dict[str, Any]) -> None:
-    """Change a user, here and in the cluster."""
-    if values:
-        portal.store.set_user(user["name"], **values)
-    if "weight" in values:
-        portal.work.connections.set_weight(user["name"], values["weight"])
-    if values.get("is_blocked"):
-        portal.store.close_sessions(user["id"])
+@router.post("/users/{name}/password", summary="A new password for a user who lost theirs (administrators)")
+def new_password(portal: Here, user: Admin, name: str) -> dict[str, str]:
+    return {"password": portal.new_password(named(portal, name))}

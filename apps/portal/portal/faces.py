@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,16 @@ from fastapi import HTTPException, Request
 from . import accounts
 from .index import Index
 from .lists import Asked, ListError, Problem, read_list
-from .store import Row, Store, TooMuch
+from .oidc import Provider
+from .store import LastAdministrator, Row, Store, TooMuch
 from .work import FILES, SIZES, Work
 
 COOKIE = "portal_session"
 OBJECTS_MAX = 10_000
-BODY_BYTES_MAX = 2_000_000
+BODY_BYTES_MAX = 8_000_000
+CUTOUTS_AT_ONCE = 8
+# What stands in addresses of pages and in the database, such as the number of a request.
+_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Limits:
     sign_in_by_name: accounts.Limit = field(default_factory=lambda: accounts.Limit(10, 300))
     sign_up: accounts.Limit = field(default_factory=lambda: accounts.Limit(20, 3600))
     requests: accounts.Limit = field(default_factory=lambda: accounts.Limit(60, 60))
+    providers: accounts.Limit = field(default_factory=lambda: accounts.Limit(60, 300))
     cutouts: accounts.Limit = field(default_factory=lambda: accounts.Limit(120, 60))
 
 
@@ -44,7 +51,26 @@ class Portal:
     is_tls: bool = False
     may_sign_up: bool = True
     limits: Limits = field(default_factory=Limits)
+    # Where people sign in besides.
+    provider: Provider | None = None
     hashing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(4))
+    cutting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(CUTOUTS_AT_ONCE))
+    # Whether the server is about to end: what waits for something then waits no longer.
+    is_ending: Callable[[], bool] = lambda: False
+
+    @staticmethod
+    def count(limit: accounts.Limit, key: str, what: str) -> None:
+        """Count one event.
+
+        Raises
+        ------
+        HTTPException : 429 where there are too many.
+        """
+        wait_s = limit.wait_s(key)
+        if wait_s:
+            raise HTTPException(
+                429, f"too many {what}: wait {wait_s:.0f} s", {"Retry-After": f"{wait_s:.0f}"}
+            )
 
     # ------------------------------------------------------------ signing in
 
@@ -61,7 +87,8 @@ class Portal:
         )
         if wait_s:
             raise HTTPException(429, f"too many tries: wait {wait_s:.0f} s", {"Retry-After": f"{wait_s:.0f}"})
-        user = self.store.user(name)
+        # A name that nobody can have is not looked up.
+        user = None if accounts.trouble_of_name(name) else self.store.user(name)
         # Each hash takes 64 MiB.
         with self.hashing:
             is_right = accounts.is_password(None if user is None else user["password"], password)
@@ -79,11 +106,7 @@ class Portal:
         trouble = accounts.trouble_of_name(name) or accounts.trouble_of_password(password, name)
         if trouble:
             return trouble
-        wait_s = self.limits.sign_up.wait_s(address)
-        if wait_s:
-            raise HTTPException(
-                429, f"too many new accounts: wait {wait_s:.0f} s", {"Retry-After": f"{wait_s:.0f}"}
-            )
+        self.count(self.limits.sign_up, address, "new accounts")
         with self.hashing:
             hashed = accounts.hash_of(password)
         return None if self.store.add_user(name, hashed) else f"the name {name} is taken"
@@ -92,7 +115,7 @@ class Portal:
 
     def may_see(self, user: Row, number: str) -> Row:
         """A request that the user may see; for another's there is the same answer as for one that is not there."""
-        row = self.store.request(number)
+        row = self.store.request(number) if _WORD.fullmatch(number) else None
         if row is None or (row["user"] != user["id"] and user["role"] != "admin"):
             raise HTTPException(404, "there is no such request")
         return row
@@ -108,11 +131,7 @@ class Portal:
             raise HTTPException(
                 422, f"the side of a cutout is {size}, and not one of {', '.join(map(str, SIZES))}"
             )
-        wait_s = self.limits.requests.wait_s(str(user["id"]))
-        if wait_s:
-            raise HTTPException(
-                429, f"too many requests: wait {wait_s:.0f} s", {"Retry-After": f"{wait_s:.0f}"}
-            )
+        self.count(self.limits.requests, str(user["id"]), "requests")
         listed = [[one.line, one.ra, one.dec, one.band] for one in asked]
         try:
             number, is_new = self.store.add_request(user, press, size, listed)
@@ -122,10 +141,44 @@ class Portal:
             self.work.start(number)
         return number
 
-    def read(self, data: bytes | str) -> tuple[list[Asked], list[Problem]]:
-        """The objects of a list and its problems, of which one may be about the whole list (line 0)."""
+    def may_share(self, secret: str) -> Row:
+        """The request that was shared with everybody who has this secret."""
+        row = self.store.request_by_share(secret) if _WORD.fullmatch(secret) else None
+        if row is None:
+            raise HTTPException(404, "there is no such page")
+        return row
+
+    def add_token(self, user: Row, label: str) -> str:
         try:
-            return read_list(data, OBJECTS_MAX)
+            return self.store.add_token(user["id"], label)
+        except TooMuch as error:
+            raise HTTPException(429, str(error)) from None
+
+    def change(self, user: Row, values: dict[str, Any]) -> None:
+        """Change what a user may do, here and in the cluster."""
+        try:
+            self.store.set_user(user["name"], **values)
+        except LastAdministrator:
+            raise HTTPException(
+                422, f"{user['name']} is the last administrator: make another user one first"
+            ) from None
+        if "weight" in values:
+            self.work.connections.set_weight(user["name"], values["weight"])
+        if values.get("is_blocked"):
+            self.store.close_sessions(user["id"])
+
+    def new_password(self, user: Row) -> str:
+        """A new password of a user who has lost theirs; their sessions end."""
+        password = secrets.token_urlsafe(12)
+        with self.hashing:
+            self.store.set_user(user["name"], password=accounts.hash_of(password))
+        self.store.close_sessions(user["id"])
+        return password
+
+    def read(self, data: bytes | str, band: str | None) -> tuple[list[Asked], list[Problem]]:
+        """The objects of a list and its problems, of which one may be about the whole list (line 0). `band`: of objects without one."""
+        try:
+            return read_list(data, OBJECTS_MAX, band or None)
         except ListError as error:
             return [], [Problem(0, str(error))]
 

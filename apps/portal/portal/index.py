@@ -7,7 +7,7 @@ exactly, through the exposure's projection, with the rule that `cutout.py` has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import sqlalchemy as sa
 from astropy import units  # type: ignore[import-untyped]
 from astropy_healpix import HEALPix  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+
+from .store import NUMBER_MAX
 
 Floats = NDArray[np.float64]
 
@@ -221,20 +223,28 @@ class Index:
                 rows += connection.execute(sa.text(statement.format(words)), more).fetchall()
         return rows
 
-    def _read(self, where: sa.ColumnElement[bool], limit: int) -> list[Exposure]:
-        asked = sa.select(exposures).where(where).order_by(exposures.c.id).limit(limit)
-        with self._engine.connect() as connection:
-            rows = connection.execute(asked).mappings().all()
-        found = []
-        for row in rows:
-            wcs = {name: float(row[name]) for name in _WCS}
-            w, h = wcs["width"] - 0.5, wcs["height"] - 0.5
-            corners = tuple(position_of(wcs, x, y) for x, y in ((-0.5, -0.5), (w, -0.5), (w, h), (-0.5, h)))
-            middle = position_of(wcs, (wcs["width"] - 1) / 2, (wcs["height"] - 1) / 2)
-            found.append(
-                Exposure(row["id"], row["address"], row["band"], *middle, corners, row["size_bytes"])
-            )
-        return found
+    def _read(
+        self,
+        where: sa.ColumnElement[bool],
+        limit: int,
+        is_wanted: Callable[[Exposure], bool] = lambda _: True,
+    ) -> list[Exposure]:
+        """The first exposures that a statement finds and that are wanted."""
+        found: list[Exposure] = []
+        after = -1
+        while True:
+            asked = sa.select(exposures).where(where & (exposures.c.id > after)).order_by(exposures.c.id)
+            with self._engine.connect() as connection:
+                rows = connection.execute(asked.limit(limit)).mappings().all()
+            for row in rows:
+                one = _exposure_of(row)
+                if is_wanted(one):
+                    found.append(one)
+                    if len(found) == limit:
+                        return found
+            if len(rows) < limit:
+                return found
+            after = rows[-1]["id"]
 
     def near(
         self, ra: float, dec: float, radius_deg: float, bands: Sequence[str], limit: int
@@ -244,16 +254,18 @@ class Index:
             ra * units.deg, dec * units.deg, (radius_deg + REACH_DEG_MAX) * units.deg
         )
         where = exposures.c.band.in_(bands) & exposures.c.cell.in_(np.asarray(cells).tolist())
-        return [one for one in self._read(where, limit) if _touches(one, ra, dec, radius_deg)]
+        return self._read(where, limit, lambda one: _touches(one, ra, dec, radius_deg))
 
-    def find(self, ids: Sequence[int]) -> list[Exposure]:
-        return self._read(exposures.c.id.in_(list(ids)), len(ids))
+    def find(self, number: int) -> Exposure | None:
+        if not 0 <= number <= NUMBER_MAX:
+            return None
+        return next(iter(self._read(exposures.c.id == number, 1)), None)
 
     def find_address(self, address: str) -> Exposure | None:
         return next(iter(self._read(exposures.c.address == address, 1)), None)
 
-    def some(self, limit: int) -> list[Exposure]:
-        return self._read(sa.true(), limit)
+    def some(self, limit: int, bands: Sequence[str]) -> list[Exposure]:
+        return self._read(exposures.c.band.in_(bands), limit)
 
 
 def separation_deg(ra: float, dec: float, ra2: float, dec2: float) -> float:
@@ -261,6 +273,14 @@ def separation_deg(ra: float, dec: float, ra2: float, dec2: float) -> float:
     a, d, a2, d2 = np.radians([ra, dec, ra2, dec2])
     h = np.sin((d2 - d) / 2) ** 2 + np.cos(d) * np.cos(d2) * np.sin((a2 - a) / 2) ** 2
     return float(np.degrees(2 * np.arcsin(np.sqrt(min(1.0, float(h))))))
+
+
+def _exposure_of(row: sa.RowMapping) -> Exposure:
+    wcs = {name: float(row[name]) for name in _WCS}
+    w, h = wcs["width"] - 0.5, wcs["height"] - 0.5
+    corners = tuple(position_of(wcs, x, y) for x, y in ((-0.5, -0.5), (w, -0.5), (w, h), (-0.5, h)))
+    middle = position_of(wcs, (wcs["width"] - 1) / 2, (wcs["height"] - 1) / 2)
+    return Exposure(row["id"], row["address"], row["band"], *middle, corners, row["size_bytes"])
 
 
 def _touches(one: Exposure, ra: float, dec: float, radius_deg: float) -> bool:

@@ -13,11 +13,15 @@ MARGIN = 34
 # Objects further apart than this are in different maps.
 FIELD_DEG = 2.0
 OUTLINES_MAX = 120
+# Objects all over the sky have thousands of fields, and each is compared with all.
+FIELDS_MAX = 64
 DOTS_MAX = 2000
 
 
 def fields_of(objects: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Groups of objects that lie near the first one of their group, the largest group first."""
+    """Groups of objects that lie near the first one of their group, the largest group first; of at most FIELDS_MAX groups, so an
+    object may be in none.
+    """
     groups: list[list[dict[str, Any]]] = []
     for one in objects:
         for group in groups:
@@ -27,7 +31,8 @@ def fields_of(objects: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
                 group.append(one)
                 break
         else:
-            groups.append([one])
+            if len(groups) < FIELDS_MAX:
+                groups.append([one])
     return sorted(groups, key=len, reverse=True)
 
 

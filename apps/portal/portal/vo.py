@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,17 @@ from fastapi.responses import FileResponse, Response
 from starlette.background import BackgroundTask
 
 from .api import Here
-from .faces import Portal, address_of
+from .faces import CUTOUTS_AT_ONCE, Portal, address_of
 from .index import Exposure, separation_deg
 from .lists import BANDS
-from .work import APP, STACKING, kind_of_failure
+from .work import APP, LOOK_UP_S, STACKING, kind_of_failure
 
 router = APIRouter(prefix="/vo", tags=["Virtual Observatory"])
 
 VOTABLE = "application/x-votable+xml"
 DATALINK = "application/x-votable+xml;content=datalink"
 ROWS_MAX = 1000
+CIRCLES_MAX = 20
 RADIUS_DEG_MAX = 5.0
 CUTOUT_S_MAX = 60.0
 # The edges of the bands of the Sloan survey, in metres.
@@ -277,10 +279,13 @@ def search(request: Request, portal: Here) -> Response:
         given = _parameters(request, ("POS", "BAND", "MAXREC", "FORMAT", "RESPONSEFORMAT"))
         bands = _bands(given.get("BAND", ()))
         circles = [_position(text) for text in given.get("POS", ())]
+        if len(circles) > CIRCLES_MAX:
+            raise Wrong(f"there are {len(circles)} POS, and may be at most {CIRCLES_MAX}")
         limit_text = given.get("MAXREC", [str(ROWS_MAX)])[-1]
         if not limit_text.isdecimal():
             raise Wrong("MAXREC is a whole number")
-        limit = min(int(limit_text), ROWS_MAX)
+        # A number of more digits is larger, whatever it is.
+        limit = min(int(limit_text[-10:]) if len(limit_text) <= 10 else ROWS_MAX, ROWS_MAX)
     except Wrong as error:
         return _error(str(error))
     found: dict[int, Exposure] = {}
@@ -288,7 +293,7 @@ def search(request: Request, portal: Here) -> Response:
         for circle in circles:
             found |= {one.id: one for one in portal.index.near(*circle, bands, limit + 1)}
         if not circles:
-            found = {one.id: one for one in portal.index.some(limit + 1) if one.band in bands}
+            found = {one.id: one for one in portal.index.some(limit + 1, bands)}
     rows = [_row(found[number], _base(request)) for number in sorted(found)[:limit]]
     status = "OVERFLOW" if len(found) > limit or (limit == 0 and limit_text == "0") else "OK"
     return Response(_votable(status, "", COLUMNS, rows), media_type=VOTABLE)
@@ -333,7 +338,7 @@ def _find(portal: Portal, name: str) -> Exposure | None:
     if name.startswith(PUBLISHER):
         return portal.index.find_address(name[len(PUBLISHER) :])
     if name.isdecimal() and len(name) < 10:
-        return next(iter(portal.index.find([int(name)])), None)
+        return portal.index.find(int(name))
     return None
 
 
@@ -371,7 +376,7 @@ def links(request: Request, portal: Here) -> Response:
 
 @router.get("/files/{number}", summary="An exposure as it is")
 def file(portal: Here, number: int) -> Response:
-    one = next(iter(portal.index.find([number])), None)
+    one = portal.index.find(number)
     path = portal.survey / one.address if one else None
     if one is None or path is None or not path.is_file():
         raise HTTPException(404, "there is no such exposure")
@@ -393,19 +398,33 @@ def cutout(request: Request, portal: Here) -> Response:
             raise Wrong(f"there is no exposure {names[0][:80]!r}")
     except Wrong as error:
         return Response(f"UsageFault: {error}\n", 400, media_type="text/plain")
-    wait_s = portal.limits.cutouts.wait_s(address_of(request))
-    if wait_s:
-        raise HTTPException(429, f"too many cutouts: wait {wait_s:.0f} s", {"Retry-After": f"{wait_s:.0f}"})
+    portal.count(portal.limits.cutouts, address_of(request), "cutouts")
+    # Each cutout that waits for a node holds a thread, and pages need threads, too.
+    if not portal.cutting.acquire(blocking=False):
+        raise HTTPException(
+            503, f"{CUTOUTS_AT_ONCE} cutouts are being made: try again in a moment", {"Retry-After": "2"}
+        )
+    try:
+        return _cut(portal, one, circles[0])
+    finally:
+        portal.cutting.release()
+
+
+def _cut(portal: Portal, one: Exposure, circle: tuple[float, float, float]) -> Response:
+    """A circle of an exposure, cut by a task of the cluster."""
     made = portal.work.data / "cutouts" / f"{secrets.token_hex(12)}.fits"
     name = Path(one.address).name
-    words = [sys.executable, "crop.py", name, "crop.fits", *(repr(value) for value in circles[0])]
+    words = [sys.executable, "crop.py", name, "crop.fits", *(repr(value) for value in circle)]
     inputs = {"crop.py": str(APP / "crop.py"), "cutout.py": str(STACKING / "cutout.py")}
     inputs[name] = str(portal.survey / one.address)
     task = {"id": "crop", "command": words, "inputs": inputs, "outputs": {"crop.fits": str(made)}}
     run = portal.work.connections.owner.run([task], name="cutout")
-    if not run.wait(CUTOUT_S_MAX, check=False):
-        run.cancel()
-        return Response("the cutout took too long\n", 503, media_type="text/plain")
+    end = time.monotonic() + CUTOUT_S_MAX
+    while not run.wait(LOOK_UP_S, check=False):
+        if time.monotonic() > end or portal.is_ending():
+            run.cancel()
+            why = "the portal ends" if portal.is_ending() else "the cutout took too long"
+            return Response(f"{why}\n", 503, media_type="text/plain")
     ended = next(iter(run.tasks()))
     if ended.state != "done":
         kind, why = kind_of_failure(

@@ -10,36 +10,37 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import eyas
 import numpy as np
-from fastapi import Depends, FastAPI, HTTPException, Request
+import sqlalchemy.exc
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import (
     FileResponse,
     HTMLResponse,
     JSONResponse,
-    RedirectResponse,
+    PlainTextResponse,
     Response,
     StreamingResponse,
 )
 from fastapi.routing import APIRouter
 from fastapi.staticfiles import StaticFiles
-from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from . import accounts, api, skymap, vo
+from . import accounts, api, identity_pages, skymap, vo
 from .api import Here
-from .faces import BODY_BYTES_MAX, COOKIE, Portal, address_of, is_same_site, portal_of, session_of
-from .lists import Problem
-from .store import ENDS, Row
+from .faces import BODY_BYTES_MAX, COOKIE, Portal, address_of, session_of
+from .lists import BANDS, Problem
+from .pages import HERE, Admin, Form, OwnForm, SignInFirst, Viewer, go_to, inside, page, sign_in_as
+from .store import ENDS, REQUESTS_SHOWN, Row
 from .work import FILES, SIZES
 
-HERE = Path(__file__).resolve().parent
 EXAMPLE_OBJECTS = 20
+MAPS_MAX = 4
 # How often a watcher looks for news, and how often it says that it is still there.
 LOOK_S = 0.1
 ALIVE_S = 15.0
@@ -121,94 +122,10 @@ class _TooLarge(HTTPException):
     """A body that goes on beyond the limit."""
 
     def __init__(self) -> None:
-        super().__init__(413, f"the body is larger than {BODY_BYTES_MAX:,} bytes")
-
-
-class SignInFirst(Exception):
-    """A page that needs somebody who has signed in."""
-
-
-def viewer(request: Request) -> Row:
-    """Who has signed in."""
-    session = session_of(request)
-    if session is None:
-        raise SignInFirst
-    return session[0]
-
-
-def admin(user: Annotated[Row, Depends(viewer)]) -> Row:
-    if user["role"] != "admin":
-        raise HTTPException(404, "there is no such page")
-    return user
-
-
-async def foreign_form(request: Request) -> FormData:
-    """A form of somebody who has not signed in."""
-    if not is_same_site(request.headers):
-        raise HTTPException(403, "this form was sent from another site")
-    return await request.form(max_files=1, max_fields=20, max_part_size=BODY_BYTES_MAX)
-
-
-async def own_form(request: Request) -> tuple[Row, FormData]:
-    """A form of somebody who has signed in: it has to carry the key of their session."""
-    session = await run_in_threadpool(session_of, request)
-    if session is None:
-        raise SignInFirst
-    form = await foreign_form(request)
-    if not secrets.compare_digest(str(form.get("form_key", "")).encode(), session[1].encode()):
-        raise HTTPException(403, "this form is of another session: open the page again")
-    return session[0], form
-
-
-Viewer = Annotated[Row, Depends(viewer)]
-Admin = Annotated[Row, Depends(admin)]
-Form = Annotated[FormData, Depends(foreign_form)]
-OwnForm = Annotated[tuple[Row, FormData], Depends(own_form)]
-
-
-# ---------------------------------------------------------------------------------------- templates
-
-
-def _bytes(n: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024 or unit == "GiB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    raise AssertionError
-
-
-templates = Environment(
-    loader=FileSystemLoader(HERE / "templates"), autoescape=select_autoescape(("html",)), trim_blocks=True
-)
-templates.filters["bytes"] = _bytes
-templates.filters["time"] = lambda at: time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
-
-
-def page(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
-    session = session_of(request)
-    user, form_key = session if session is not None else (None, "")
-    text = templates.get_template(f"{template}.html").render(
-        user=user, form_key=form_key, path=request.url.path, portal=portal_of(request), **values
-    )
-    return HTMLResponse(text, status)
-
-
-def go_to(path: str) -> RedirectResponse:
-    return RedirectResponse(path, 303)
-
-
-def _inside(path: str) -> str:
-    """A path of this portal to go to after signing in; anything else is the first page."""
-    is_inside = path.startswith("/") and not path.startswith("//") and "\\" not in path
-    return path if is_inside and path.isprintable() else "/requests/new"
-
-
-def _sign_in(request: Request, user: int, to: str) -> Response:
-    answer = go_to(to)
-    secret = portal_of(request).store.open_session(user)
-    is_tls = portal_of(request).is_tls or request.url.scheme == "https"
-    answer.set_cookie(COOKIE, secret, httponly=True, samesite="lax", secure=is_tls, path="/")
-    return answer
+        super().__init__(
+            413,
+            f"what was sent is larger than {BODY_BYTES_MAX:,} bytes: send it in parts, or without columns",
+        )
 
 
 # ---------------------------------------------------------------------------------------- signing in
@@ -223,12 +140,12 @@ def first_page(request: Request, portal: Here) -> Response:
 
 @router.get("/sign-in")
 def sign_in_page(request: Request, to: str = "", ended: int = 0) -> Response:
-    return page(request, "sign_in", to=_inside(to), has_ended=bool(ended), trouble=None, name="")
+    return page(request, "sign_in", to=inside(to), has_ended=bool(ended), trouble=None, name="")
 
 
 @router.post("/sign-in")
 def sign_in(request: Request, portal: Here, form: Form) -> Response:
-    name, to = str(form.get("name", "")), _inside(str(form.get("to", "")))
+    name, to = str(form.get("name", "")), inside(str(form.get("to", "")))
     try:
         user = portal.sign_in(address_of(request), name, str(form.get("password", "")))
     except HTTPException as error:
@@ -243,7 +160,7 @@ def sign_in(request: Request, portal: Here, form: Form) -> Response:
         )
         answer.headers.update(error.headers or {})
         return answer
-    return _sign_in(request, user["id"], to)
+    return sign_in_as(request, user["id"], to)
 
 
 @router.get("/sign-up")
@@ -259,7 +176,7 @@ def sign_up(request: Request, portal: Here, form: Form) -> Response:
         return page(request, "sign_up", 422, trouble=trouble, name=name[:64])
     user = portal.store.user(name)
     assert user is not None
-    return _sign_in(request, user["id"], "/requests/new")
+    return sign_in_as(request, user["id"], "/requests/new")
 
 
 @router.post("/sign-out")
@@ -287,8 +204,9 @@ def _example(portal: Portal, band: str = "r") -> str:
 
 
 def _new_page(request: Request, status: int = 200, **values: Any) -> HTMLResponse:
-    known: dict[str, Any] = {"text": "", "size": 41, "problems": [], "press": secrets.token_urlsafe(16)}
-    return page(request, "new", status, sizes=SIZES, **{**known, **values})
+    known: dict[str, Any] = {"text": "", "size": 41, "band": "", "problems": []}
+    known["press"] = secrets.token_urlsafe(16)
+    return page(request, "new", status, sizes=SIZES, bands=BANDS, **{**known, **values})
 
 
 @router.get("/requests/new")
@@ -307,26 +225,30 @@ def new_request(request: Request, portal: Here, form: OwnForm) -> Response:
     if isinstance(upload, UploadFile) and upload.filename:
         data = upload.file.read()
         text = data.decode("utf-8", "replace") if len(data) < 200_000 else ""
-    asked, problems = portal.read(data)
-    size = str(values.get("size", "41"))
+    size, band = str(values.get("size", "41"))[:20], str(values.get("band", ""))[:20]
+    asked, problems = portal.read(data, band)
     press = str(values.get("press", ""))[:40] or secrets.token_urlsafe(16)
     if problems:
-        return _new_page(request, 422, text=text, size=size, problems=problems, press=press)
+        return _new_page(request, 422, text=text, size=size, band=band, problems=problems, press=press)
     try:
         number = portal.ask(user, f"form-{press}", int(size) if size.isdecimal() else 0, asked)
     except HTTPException as error:
         problems = [Problem(0, str(error.detail))]
-        return _new_page(request, error.status_code, text=text, size=size, problems=problems, press=press)
+        return _new_page(
+            request, error.status_code, text=text, size=size, band=band, problems=problems, press=press
+        )
     return go_to(f"/requests/{number}")
 
 
 @router.get("/requests")
-def history(request: Request, portal: Here, user: Viewer) -> Response:
-    return page(request, "history", rows=portal.store.requests_of(user["id"]))
+def history(request: Request, portal: Here, user: Viewer, before: float | None = None) -> Response:
+    rows = portal.store.requests_of(user["id"], REQUESTS_SHOWN + 1, before)
+    older = rows[REQUESTS_SHOWN - 1]["created"] if len(rows) > REQUESTS_SHOWN else None
+    return page(request, "history", rows=rows[:REQUESTS_SHOWN], older=older, before=before)
 
 
-def _maps(portal: Portal, row: Row) -> list[dict[str, Any]]:
-    """The map of each field of a request."""
+def _maps(portal: Portal, row: Row) -> tuple[list[dict[str, Any]], int]:
+    """The maps of the fields that have most objects of a request, and how many objects are on none."""
     states: dict[int, tuple[str, str]] = {}
     for state in ("outside", "lost"):
         for one in (row["result"] or {}).get(state, ()):
@@ -336,23 +258,26 @@ def _maps(portal: Portal, row: Row) -> list[dict[str, Any]]:
         state, why = states.get(line, ("found" if row["state"] == "done" else "asked", ""))
         objects.append({"line": line, "ra": ra, "dec": dec, "band": band, "state": state, "why": why})
     maps = []
-    for group in skymap.fields_of(objects)[:4]:
+    groups = skymap.fields_of(objects)[:MAPS_MAX]
+    for group in groups:
         bands = sorted({one["band"] for one in group})
         near = portal.index.near(
             group[0]["ra"], group[0]["dec"], skymap.FIELD_DEG / 2, bands, skymap.OUTLINES_MAX
         )
         maps.append(skymap.draw(group, near))
-    return maps
+    return maps, len(objects) - sum(map(len, groups))
 
 
 def _request_page(request: Request, portal: Portal, row: Row, base: str, is_shared: bool) -> Response:
+    maps, n_elsewhere = _maps(portal, row)
     return page(
         request,
         "request",
         row=row,
         now=portal.status_of(row),
         result=row["result"] or {},
-        maps=_maps(portal, row),
+        maps=maps,
+        n_elsewhere=n_elsewhere,
         base=base,
         is_shared=is_shared,
         is_own=not is_shared,
@@ -414,7 +339,7 @@ async def events(request: Request, portal: Here, user: Viewer, number: str) -> R
                 if await run_in_threadpool(session_of, request) is None:
                     return
                 yield ": still here\n\n"
-            if await request.is_disconnected():
+            if await request.is_disconnected() or portal.is_ending():
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -423,19 +348,12 @@ async def events(request: Request, portal: Here, user: Viewer, number: str) -> R
 
 @router.get("/shared/{secret}")
 def shared_page(request: Request, portal: Here, secret: str) -> Response:
-    return _request_page(request, portal, _shared(portal, secret), f"/shared/{secret}", True)
-
-
-def _shared(portal: Portal, secret: str) -> Row:
-    row = portal.store.request_by_share(secret)
-    if row is None:
-        raise HTTPException(404, "there is no such page")
-    return row
+    return _request_page(request, portal, portal.may_share(secret), f"/shared/{secret}", True)
 
 
 @router.get("/shared/{secret}/files/{name}")
 def shared_file(portal: Here, secret: str, name: str) -> Response:
-    row = _shared(portal, secret)
+    row = portal.may_share(secret)
     return _file(portal.file(row, name), row["id"], name)
 
 
@@ -444,14 +362,20 @@ def shared_file(portal: Here, secret: str, name: str) -> Response:
 
 @router.get("/account")
 def account(request: Request, portal: Here, user: Viewer) -> Response:
-    return page(request, "account", tokens=portal.store.tokens_of(user["id"]), new_token=None, trouble=None)
+    return _account_page(request, portal, user)
+
+
+def _account_page(request: Request, portal: Portal, user: Row, status: int = 200, **more: Any) -> Response:
+    known = {"tokens": portal.store.tokens_of(user["id"]), "new_token": None, "trouble": None}
+    known["identities"] = portal.store.identities_of(user["id"])
+    return page(request, "account", status, **{**known, **more})
 
 
 @router.post("/account/tokens")
 def new_token(request: Request, portal: Here, form: OwnForm) -> Response:
     user, values = form
-    made = portal.store.add_token(user["id"], str(values.get("label", "")).strip() or "program")
-    return page(request, "account", tokens=portal.store.tokens_of(user["id"]), new_token=made, trouble=None)
+    made = portal.add_token(user, str(values.get("label", "")).strip() or "program")
+    return _account_page(request, portal, user, new_token=made)
 
 
 @router.post("/account/tokens/{number}/remove")
@@ -471,21 +395,25 @@ def change_password(request: Request, portal: Here, form: OwnForm) -> Response:
     except HTTPException as error:
         trouble = "this is not your password" if error.status_code == 403 else str(error.detail)
     if trouble:
-        tokens = portal.store.tokens_of(user["id"])
-        return page(request, "account", 422, tokens=tokens, new_token=None, trouble=trouble)
+        return _account_page(request, portal, user, 422, trouble=trouble)
     with portal.hashing:
         portal.store.set_user(user["name"], password=accounts.hash_of(new))
     # All other sessions of the user end.
     portal.store.close_sessions(user["id"])
-    return _sign_in(request, user["id"], "/account")
+    return sign_in_as(request, user["id"], "/account")
 
 
 @router.get("/admin")
 def admin_page(request: Request, portal: Here, user: Admin) -> Response:
+    return _admin_page(request, portal)
+
+
+def _admin_page(request: Request, portal: Portal, **more: Any) -> Response:
     status = portal.work.connections.owner.status()
     return page(
         request,
         "admin",
+        **{"new_password": None, **more},
         users=portal.store.all_users(),
         rows=portal.store.requests_of(None, 50),
         nodes=status["executors"],
@@ -496,12 +424,8 @@ def admin_page(request: Request, portal: Here, user: Admin) -> Response:
 
 @router.post("/admin/users/{name}")
 def change_user(portal: Here, form: OwnForm, name: str) -> Response:
-    by, values = form
-    if by["role"] != "admin":
-        raise HTTPException(404, "there is no such page")
-    found = portal.store.user(name)
-    if found is None:
-        raise HTTPException(404, "there is no such user")
+    values = form[1]
+    found = _user_for(form[0], portal, name)
     try:
         change = api.UserChange(
             is_blocked="is_blocked" in values,
@@ -513,10 +437,21 @@ def change_user(portal: Here, form: OwnForm, name: str) -> Response:
         raise HTTPException(
             422, "the weight and the limits are whole numbers, the weight at least 1"
         ) from None
-    if name == by["name"] and change.is_blocked:
-        raise HTTPException(422, "you cannot block yourself")
-    api.apply_change(portal, found, change.model_dump(exclude_none=True))
+    portal.change(found, change.model_dump(exclude_none=True))
     return go_to("/admin")
+
+
+@router.post("/admin/users/{name}/password")
+def new_password(request: Request, portal: Here, form: OwnForm, name: str) -> Response:
+    found = _user_for(form[0], portal, name)
+    return _admin_page(request, portal, new_password=(found["name"], portal.new_password(found)))
+
+
+def _user_for(by: Row, portal: Portal, name: str) -> Row:
+    """The user of a name, for an administrator; to others the page is not there."""
+    if by["role"] != "admin":
+        raise HTTPException(404, "there is no such page")
+    return api.named(portal, name)
 
 
 @router.get("/help")
@@ -545,6 +480,15 @@ async def _on_lost_cluster(request: Request, error: Exception) -> Response:
     return await _on_error(
         request, HTTPException(503, "the cluster does not answer at the moment: try again later")
     )
+
+
+async def _on_lost_database(request: Request, error: Exception) -> Response:
+    log.error("%s: the database does not answer: %s", request.url.path.partition("/shared/")[0], error)
+    # Not as a page of its own, which would ask the database who has signed in.
+    sentence = "the portal's database does not answer at the moment: try again later"
+    if _is_for_programs(request):
+        return JSONResponse({"detail": sentence}, 503)
+    return PlainTextResponse(sentence, 503)
 
 
 async def _on_sign_in_first(request: Request, error: Exception) -> Response:
@@ -584,11 +528,13 @@ def make_app(portal: Portal) -> Any:
     )
     app.state.portal = portal
     app.include_router(router)
+    app.include_router(identity_pages.router)
     app.include_router(api.router)
     app.include_router(vo.router)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.add_exception_handler(AnyHTTPException, _on_error)
     app.add_exception_handler(eyas.EyasError, _on_lost_cluster)
+    app.add_exception_handler(sqlalchemy.exc.OperationalError, _on_lost_database)
     app.add_exception_handler(SignInFirst, _on_sign_in_first)
     app.add_exception_handler(RequestValidationError, _on_wrong_words)
     return Around(app, portal.is_tls)

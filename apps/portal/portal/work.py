@@ -4,17 +4,20 @@ A request is two runs. The first has a task for each exposure (and at most OBJEC
 them. The second has one task, which adds what the first has made. They are two because a file of the survey that cannot be read
 fails its task, and the rest of the request goes on without it.
 
+A request whose work another one has done before, whoever asked for that, gets copies of its files. What has to be equal is all that
+goes into the pixels: positions, their order, the size, and the exposures as they are now.
+
 Runs have the request's name. A portal that starts anew looks for them at the cluster, and follows what it finds; only a run that is
 not there is submitted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -40,6 +43,8 @@ FOLLOWED_AT_ONCE = 64
 LOOK_UP_S = 1.0
 # What a request gives out, and the type of each. Nothing else in its folder is served.
 FILES = {"stack.fits": "application/fits", "stack.png": "image/png", "stack.jpg": "image/jpeg"}
+# What the last task says of a stack.
+FOUND = ("n_cutouts", "snr", "height", "width_pixels", "height_pixels")
 SIZES = (31, 41, 51, 61, 81, 101)
 
 log = logging.getLogger("portal")
@@ -56,25 +61,22 @@ class Connections:
         self._clients: dict[str, eyas.Client] = {}
         self.owner = eyas.connect(join)
 
-    def _user(self, *words: str) -> None:
-        command = [str(eyas.find_binary()), "user", *words, "--join", str(self._join)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode != 0:
-            raise eyas.EyasError(f"`eyas user {words[0]}` failed: {done.stderr.strip()}")
-
     def of(self, user: str, weight: int) -> eyas.Client:
         with self._lock:
             if user not in self._clients:
                 # Another cluster has other keys.
                 key = self._folder / str(self.owner.status()["cluster"]) / f"{user}.json"
-                if not key.exists():
+                known = next((one for one in self.owner.users() if one.name == user), None)
+                if known is None or not key.exists():
                     key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    try:
-                        self._user("add", user, "--weight", str(weight), "--out", str(key))
-                    except eyas.EyasError:
-                        # The cluster knows the user, and the file is lost: a new key.
-                        self._user("remove", user)
-                        self._user("add", user, "--weight", str(weight), "--out", str(key))
+                    key.unlink(missing_ok=True)
+                    if known is not None:
+                        # The file is lost, and without it the key is nobody's.
+                        self.owner.remove_user(user)
+                    self.owner.add_user(user, key, weight=weight)
+                elif known.weight != weight:
+                    # It was changed while this portal did not know the user, or the cluster did not answer.
+                    self.owner.set_user(user, weight=weight)
                 self._clients[user] = eyas.connect(key)
             return self._clients[user]
 
@@ -89,7 +91,7 @@ class Connections:
         with self._lock:
             is_known = user in self._clients
         if is_known:
-            self._user("set", user, "--weight", str(weight))
+            self.owner.set_user(user, weight=weight)
 
     def close(self) -> None:
         for client in [*self._clients.values(), self.owner]:
@@ -258,12 +260,18 @@ class Work:
             plan = plan_of(asked, self.index, row["size"])
             self.store.set_request(number, plan=plan)
         tasks, parts = self._tasks(row, asked, plan)
+        digest = self._digest(row, asked, plan)
+        before = None if digest is None else self._done_before(number, digest)
+        if before is not None and not live.is_cancelled.is_set():
+            known = {name: before[name] for name in FOUND if name in before}
+            result = self._result(row, asked, plan, None, parts, known, began)
+            return self._end(number, live, "done", result=result)
         live.note(state="running", n_tasks=len(tasks) + 1, n_done=0, n_outside=len(plan["outside"]))
         self.store.set_request(number, state="running")
         if live.is_cancelled.is_set():
             return self._end(number, live, "cancelled")
         if not tasks:
-            result = self._result(row, asked, plan, {}, [], None, began)
+            result = self._result(row, asked, plan, {}, parts, None, began)
             return self._end(number, live, "done", result=result)
         client = self._client(row)
 
@@ -313,6 +321,36 @@ class Work:
             found = json.loads(task.stdout)
         result = self._result(row, asked, plan, ended, parts, found, began)
         self._end(number, live, "done", result={**result, **bytes_of})
+        # A file that was away may be there the next time. One that was replaced meanwhile has another digest by now.
+        if found and digest is not None and not result["unread"] and digest == self._digest(row, asked, plan):
+            self.store.add_result(digest, number)
+
+    def _digest(self, row: Row, asked: list[Asked], plan: dict[str, Any]) -> str | None:
+        """The digest of all that goes into the pixels; None: an exposure is not there."""
+        parts: list[Any] = [row["size"], self.psf_sigma]
+        for address, numbers in plan["exposures"]:
+            try:
+                status = (self.survey / address).stat()
+            except OSError:
+                return None
+            places = [(asked[number].ra, asked[number].dec) for number in numbers]
+            parts.append((address, status.st_size, status.st_mtime_ns, places))
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest() if plan["exposures"] else None
+
+    def _done_before(self, number: str, digest: str) -> dict[str, Any] | None:
+        """The result of a request that has done the same, whose files this one has now, too."""
+        row = self.store.result_of(digest)
+        if row is None or row["id"] == number:
+            return None
+        own = self.folder(number)
+        own.mkdir(parents=True, exist_ok=True)
+        try:
+            for name in FILES:
+                shutil.copyfile(self.folder(row["id"]) / name, own / name)
+        except OSError:
+            return None
+        found: dict[str, Any] = row["result"]
+        return found
 
     def _tasks(
         self, row: Row, asked: list[Asked], plan: dict[str, Any]
@@ -358,12 +396,12 @@ class Work:
         row: Row,
         asked: list[Asked],
         plan: dict[str, Any],
-        ended: Mapping[str, eyas.Task],
+        ended: Mapping[str, eyas.Task] | None,
         parts: list[Any],
         found: dict[str, Any] | None,
         began: float,
     ) -> dict[str, Any]:
-        """What the page of results shows: all that Raicu09, section 6.2 lists, and more."""
+        """What the page of results shows: all that Raicu09, section 6.2 lists, and more. `ended` is None: another request did the work."""
 
         def object_of(number: int, why: str) -> dict[str, Any]:
             one = asked[number]
@@ -372,6 +410,9 @@ class Work:
         nodes, stacked = set(), set()
         unread: dict[str, dict[str, Any]] = {}
         for of, address, numbers in parts:
+            if ended is None:
+                stacked |= set(numbers)
+                continue
             task = ended.get(of)
             if task is not None and task.state == "done":
                 nodes.add(json.loads(task.stdout)["node"])
@@ -399,6 +440,7 @@ class Work:
             "outside": [object_of(number, why) for number, why in outside.items()],
             "unread": sorted(unread.values(), key=lambda one: str(one["address"])),
             "lost": [object_of(number, "none of its exposures could be read") for number in lost],
+            "is_as_before": ended is None,
             "n_computers": len(nodes),
             "n_exposures": len({address for address, _ in plan["exposures"]}),
             "seconds": round(time.time() - row["created"], 3),
