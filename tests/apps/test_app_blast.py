@@ -57,6 +57,15 @@ def test_a_split_search_finds_what_an_unsplit_one_finds(blast: App) -> None:
     assert stages["makeblastdb"]["n_outputs"] == 3 * N_PIECES
 
 
+def test_the_swift_script_finds_what_an_unsplit_search_finds(blast: App) -> None:
+    lines = (blast.data / "proteins.faa").read_text().splitlines()
+    residues = sum(len(line) for line in lines if not line.startswith(">"))
+    sizes = [f"-pieces={N_PIECES}", f"-targets={MAX_TARGETS}", f"-residues={residues}"]
+    done = blast.swift("search.swift", *sizes)
+    assert f"{1 + N_PIECES + N_PIECES * N_QUERY_FILES + N_QUERY_FILES} done, 0 failed" in done.stderr
+    assert blast.checked("swift/found", "--plain", blast.plain)["query_files"] == N_QUERY_FILES
+
+
 def test_results_with_a_line_lost_or_changed_are_refused(blast: App) -> None:
     results = blast.folder / "done"
     results.mkdir()

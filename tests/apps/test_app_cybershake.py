@@ -39,6 +39,14 @@ def test_seismograms_and_the_curve_are_those_of_a_plain_run(cybershake: App) -> 
     assert report["totals"]["home_in_bytes"] < 2 * shared + 200_000
 
 
+def test_the_swift_script_gives_what_a_plain_run_gives(cybershake: App) -> None:
+    cybershake.program("plain.sh", cybershake.data, cybershake.plain)
+    done = cybershake.swift("hazard.swift", f"-variations={N_VARIATIONS}")
+    assert f"{N_RUPTURES + 2 * N_RUPTURES * N_VARIATIONS + 2} done, 0 failed" in done.stderr
+    found = cybershake.checked("swift/hazard", "--plain", cybershake.plain, "--data", cybershake.data)
+    assert found["files_equal"] == 2
+
+
 def test_a_curve_that_is_off_is_refused(cybershake: App) -> None:
     cybershake.program("plain.sh", cybershake.data, cybershake.plain)
     cybershake.checked("plain", "--data", cybershake.data)

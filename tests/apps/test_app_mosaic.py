@@ -84,6 +84,18 @@ def test_the_workflow_file_of_another_system_gives_the_same_mosaic(mosaic: App, 
     assert tuple(row["stage"] for row in mosaic.report(form)["stages"]) == STAGES[:-1]
 
 
+def test_the_swift_script_makes_the_mosaic_of_a_plain_run(mosaic: App) -> None:
+    # The plan writes what the plain run reads besides the tiles.
+    mosaic.plan("unused")
+    mosaic.program("plain.sh", mosaic.data, mosaic.plain)
+    done = mosaic.swift("mosaic.swift")
+    n_pairs = N_TILES * (N_TILES - 1) // 2
+    # The list of tiles, the header of the mosaic (2), each tile twice, each pair, and 6 that gather.
+    assert f"{3 + 2 * N_TILES + n_pairs + 6} done, 0 failed" in done.stderr
+    found = mosaic.checked("swift/mosaic", "--plain", mosaic.plain, "--data", mosaic.data)
+    assert found["tables_equal"] == 2 and found["seam_rms"] < 1.0
+
+
 def test_a_mosaic_with_a_wrong_pixel_or_without_correction_is_refused(mosaic: App) -> None:
     mosaic.plan("done")
     mosaic.program("plain.sh", mosaic.data, mosaic.plain)

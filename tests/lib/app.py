@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,13 @@ class App:
         """Run a workflow on two nodes; its state is kept in `run-NAME`."""
         nodes = ["--nodes", "2", "--slots", "1"]
         return self.eyas.run("run", workflow, "--dir", self.folder / f"run-{name}", *nodes, *options, cwd=cwd)
+
+    def swift(self, script: str, *arguments: str) -> Finished:
+        """Run the application's Swift script in a copy of its folder, `swift`."""
+        copy = self.folder / "swift"
+        shutil.copytree(self.home, copy)
+        (copy / "data").symlink_to(self.data)
+        return self.run("swift", Path(script), "--", *arguments, cwd=copy)
 
     def report(self, name: str) -> Json:
         out = self.folder / f"{name}.html"
