@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 
 from cutout import StackingError, read_hdu, stack_exposure, write_stacking
@@ -21,7 +20,7 @@ from cutout import StackingError, read_hdu, stack_exposure, write_stacking
 def node() -> str:
     """The node: the machine, and the folder of the executor there, because a machine may have several."""
     sandbox = os.environ.get("EYAS_SANDBOX", "")
-    return f"{platform.node()}:{os.path.dirname(sandbox)}"
+    return f"{os.uname().nodename}:{os.path.dirname(sandbox)}"
 
 
 def main() -> int:

@@ -167,10 +167,12 @@ async def read_request(
 ) -> dict[str, Any]:
     """With `wait` the answer comes when the request has ended, or after so many seconds."""
     row = await run_in_threadpool(portal.may_see, user, number)
-    end = time.monotonic() + wait
-    while portal.work.live(number) is not None and time.monotonic() < end and not portal.is_ending():
-        await asyncio.sleep(LOOK_S)
     if wait:
+        portal.may_watch(user)
+        end = time.monotonic() + wait
+        with portal.watched(user["id"]):
+            while portal.work.live(number) and time.monotonic() < end and not portal.is_ending():
+                await asyncio.sleep(LOOK_S)
         row = await run_in_threadpool(portal.may_see, user, number)
     return shown(row, portal)
 

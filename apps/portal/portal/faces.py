@@ -6,7 +6,9 @@ import ipaddress
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ COOKIE = "portal_session"
 OBJECTS_MAX = 10_000
 BODY_BYTES_MAX = 8_000_000
 CUTOUTS_AT_ONCE = 8
+# Pages of one user that show progress, and programs that wait: each looks for news again and again.
+WATCHED_MAX = 30
 # What stands in addresses of pages and in the database, such as the number of a request.
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -55,6 +59,8 @@ class Portal:
     provider: Provider | None = None
     hashing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(4))
     cutting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(CUTOUTS_AT_ONCE))
+    # How many answers each user waits for that come when there is news.
+    watching: Counter[int] = field(default_factory=Counter)
     # Whether the server is about to end: what waits for something then waits no longer.
     is_ending: Callable[[], bool] = lambda: False
 
@@ -181,6 +187,21 @@ class Portal:
             return read_list(data, OBJECTS_MAX, band or None)
         except ListError as error:
             return [], [Problem(0, str(error))]
+
+    @contextmanager
+    def watched(self, user: int) -> Iterator[None]:
+        """While something is waited for. Of the loop of events, so nobody else counts at the same time."""
+        self.watching[user] += 1
+        try:
+            yield
+        finally:
+            self.watching[user] -= 1
+
+    def may_watch(self, user: Row) -> None:
+        if self.watching[user["id"]] >= WATCHED_MAX:
+            raise HTTPException(
+                429, f"you wait for {WATCHED_MAX} answers: close one of your pages", {"Retry-After": "10"}
+            )
 
     def status_of(self, row: Row) -> dict[str, Any]:
         """The state of a request, while it goes on with what is known live."""

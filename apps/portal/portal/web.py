@@ -320,8 +320,14 @@ def share(portal: Here, form: OwnForm, number: str) -> Response:
 async def events(request: Request, portal: Here, user: Viewer, number: str) -> Response:
     """The state of a request whenever it changes, as server-sent events; `end` is the last one."""
     await run_in_threadpool(portal.may_see, user, number)
+    portal.may_watch(user)
 
     async def told() -> AsyncIterator[str]:
+        with portal.watched(user["id"]):
+            async for one in news():
+                yield one
+
+    async def news() -> AsyncIterator[str]:
         seen, said = -1, time.monotonic()
         while True:
             live = portal.work.live(number)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import eyas
@@ -16,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 from harness import wait_until
-from portal import accounts, skymap, store
+from portal import accounts, faces, skymap, store
 from portal.index import Index
 from portals import APP, Server, started
 from test_index import exposures_around
@@ -153,6 +154,29 @@ def test_cutouts_that_wait_keep_nobody_else_waiting(server: Server) -> None:
         assert httpx.get(f"{server.url}/help", timeout=30).status_code == 200
         said = [answer.result() for answer in answers]
     assert said.count(503) >= 40, said
+
+
+def test_one_user_does_not_watch_a_thousand_times(server: Server) -> None:
+    """A request that waits for a node is watched by many pages, of which each costs the portal something ten times a second."""
+    client = client_of(server)
+    lines = [line.split(",") for line in (server.survey / "targets.csv").read_text().splitlines()[1:]]
+    listed = "\n".join(f"{line[1]} {line[2]} r" for line in lines)
+    form = {"form_key": key_of(client), "list": listed, "size": "41"}
+    page = client.post("/requests", data=form).headers["location"]
+    opened = [client.build_request("GET", f"{page}/events") for _ in range(faces.WATCHED_MAX + 5)]
+    with ExitStack() as stack:
+        own = stack.enter_context(httpx.Client(cookies=client.cookies, timeout=60, limits=httpx.Limits()))
+        said, read = [], []
+        for request in opened:
+            answer = own.send(request, stream=True)
+            stack.callback(answer.close)
+            if answer.status_code == 200:
+                # An iterator that is dropped closes its stream.
+                read.append(answer.iter_text())
+                next(read[-1])
+            said.append(answer.status_code)
+    assert said == [200] * faces.WATCHED_MAX + [429] * 5
+    wait_until(lambda: client.get(f"/api{page}?wait=0.01").status_code == 200, "the pages to be closed")
 
 
 def test_a_search_of_many_circles_is_refused(server: Server) -> None:
