@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import tempfile
@@ -102,6 +103,64 @@ def test_the_same_in_both(url: str, survey: Path) -> None:
     assert kept.session(secret) is not None and kept.user_of_token(token) is not None
     assert kept.all_users()[0]["n_requests"] == 3 and "password" not in kept.all_users()[0]
     engine.dispose()
+
+
+def test_an_identity_is_taken_once(url: str) -> None:
+    kept = store.Store(store.connect(url))
+    kept.add_user("ida", "x")
+    ida = kept.user("ida")
+    assert ida is not None
+    flows = [kept.open_flow(issuer="i", subject="s", label="l") for _ in range(2)]
+    assert kept.add_user_of_identity("Ida", flows[0]) is None, "the name is taken, and the flow goes on"
+    made = kept.add_user_of_identity("bo", flows[0])
+    assert made is not None and kept.add_user_of_identity("bo2", flows[0]) is None
+    assert kept.add_user_of_identity("cy", flows[1]) is None, "the identity has an account"
+    assert kept.user("cy") is None
+    assert not kept.add_identity(ida["id"], "i", "s", "l") and kept.add_identity(ida["id"], "i", "s2", "l")
+    found = kept.user_of_identity("i", "s")
+    assert found is not None and found["id"] == made and kept.user_of_identity("j", "s") is None
+    number = kept.identities_of(made)[0]["id"]
+    assert not kept.remove_identity(ida["id"], number) and not kept.remove_identity(made, number)
+    assert kept.remove_identity(ida["id"], kept.identities_of(ida["id"])[0]["id"])
+    assert kept.flow(secrets.token_urlsafe(32)) is None
+
+
+def test_one_administrator_is_always_left(url: str) -> None:
+    """Also where two administrators block each other at the same moment."""
+    kept = store.Store(store.connect(url))
+    for name in ("root1", "root2"):
+        assert kept.add_user(name, "x", role="admin")
+
+    def block(name: str) -> bool:
+        try:
+            return kept.set_user(name, is_blocked=True)
+        except store.LastAdministrator:
+            return False
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(block, ("root1", "ROOT2"))) == [False, True]
+    left = [user["name"] for user in kept.all_users() if user["role"] == "admin" and not user["is_blocked"]]
+    assert len(left) == 1
+    with pytest.raises(store.LastAdministrator):
+        kept.set_user(left[0], role="astronomer")
+    assert not kept.set_user("nobody", is_blocked=True)
+
+
+def test_work_that_was_done_is_found_by_its_digest(url: str) -> None:
+    kept = store.Store(store.connect(url))
+    kept.add_user("dig", "x")
+    user = kept.user("dig")
+    assert user is not None
+    first, other = (kept.add_request(user, press, 41, [[1, 1.0, 1.0, "r"]])[0] for press in ("a", "b"))
+    kept.add_result("digest", first)
+    assert kept.result_of("digest") is None, "it goes on"
+    kept.set_request(first, state="done")
+    found = kept.result_of("digest")
+    assert found is not None and found["id"] == first and kept.result_of("other") is None
+    kept.set_request(other, state="done")
+    kept.add_result("digest", other)
+    found = kept.result_of("digest")
+    assert found is not None and found["id"] == other
 
 
 @pytest.mark.parametrize(

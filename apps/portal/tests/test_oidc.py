@@ -6,7 +6,6 @@ import base64
 import hmac
 import json
 import re
-import secrets
 import socket
 import subprocess
 import threading
@@ -26,7 +25,7 @@ import pytest
 from harness import need_program, wait_until
 from joserfc import jwt
 from joserfc.jwk import RSAKey
-from portal import oidc, store
+from portal import oidc
 from portals import Server, started
 
 TESTS = Path(__file__).resolve().parent
@@ -440,23 +439,3 @@ def test_settings_come_from_a_file_and_from_the_environment(tmp_path: Path) -> N
         path.write_text(text)
         with pytest.raises(oidc.WrongSettings, match=said):
             oidc.read_settings(path, {})
-
-
-def test_an_identity_is_taken_once(tmp_path: Path) -> None:
-    kept = store.Store(store.connect(f"sqlite:///{tmp_path}/p.db"))
-    kept.add_user("ada", "x")
-    ada = kept.user("ada")
-    assert ada is not None
-    flows = [kept.open_flow(issuer="i", subject="s", label="l") for _ in range(2)]
-    assert kept.add_user_of_identity("Ada", flows[0]) is None, "the name is taken, and the flow goes on"
-    made = kept.add_user_of_identity("bo", flows[0])
-    assert made is not None and kept.add_user_of_identity("bo2", flows[0]) is None
-    assert kept.add_user_of_identity("cy", flows[1]) is None, "the identity has an account"
-    assert kept.user("cy") is None
-    assert not kept.add_identity(ada["id"], "i", "s", "l") and kept.add_identity(ada["id"], "i", "s2", "l")
-    found = kept.user_of_identity("i", "s")
-    assert found is not None and found["id"] == made and kept.user_of_identity("j", "s") is None
-    number = kept.identities_of(made)[0]["id"]
-    assert not kept.remove_identity(ada["id"], number) and not kept.remove_identity(made, number)
-    assert kept.remove_identity(ada["id"], kept.identities_of(ada["id"])[0]["id"])
-    assert kept.flow(secrets.token_urlsafe(32)) is None
