@@ -116,7 +116,9 @@ pub(crate) fn parse(
             open.push((target, inner));
         }
     }
-    let folder = given.inputs.as_deref().or(dir);
+    // A script that is named without a folder is in this one.
+    let here = Path::new(".");
+    let folder = given.inputs.as_deref().or(dir).map(|dir| if dir == Path::new("") { here } else { dir });
     let engine = engine::Engine::new(&reader.program, given, folder, print, stem, n_bytes);
     engine.and_then(engine::Engine::run).map_err(|e| name_of(&files, e))
 }

@@ -32,5 +32,6 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(workflows::Workflows::dax()),
         Box::new(workflows::Workflows::makeflow()),
         Box::new(workflows::Workflows::jx()),
+        Box::new(workflows::Workflows::swift()),
     ]
 }

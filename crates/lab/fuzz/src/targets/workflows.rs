@@ -28,6 +28,9 @@ impl Workflows {
     pub fn jx() -> Workflows {
         Workflows { name: "jx", format: Format::Jx, make: make_jx, words: &JX }
     }
+    pub fn swift() -> Workflows {
+        Workflows { name: "swift", format: Format::Swift, make: make_swift, words: &SWIFT }
+    }
 }
 
 impl Target for Workflows {
@@ -198,6 +201,25 @@ fn big(format: Format, rng: &mut Rng) -> String {
                 let _ = writeln!(text, "{rule},");
             }
             text.push_str("]}");
+        }
+        Format::Swift => {
+            for i in 0..n_tasks {
+                let (_, inputs, outputs) = of(i);
+                let of = |names: &[String]| {
+                    (0..names.len()).map(|k| format!("file f{k}")).collect::<Vec<_>>().join(", ")
+                };
+                let _ = writeln!(text, "app ({}) a{i}({}) {{ true; }}", of(&outputs), of(&inputs));
+                let named = |names: &[String]| {
+                    names.iter().map(|name| name.replace('/', "_")).collect::<Vec<_>>().join(", ")
+                };
+                for name in &outputs {
+                    let _ = writeln!(text, "file {} <\"{name}\">;", named(std::slice::from_ref(name)));
+                }
+                match outputs.is_empty() {
+                    true => drop(writeln!(text, "a{i}({});", named(&inputs))),
+                    false => drop(writeln!(text, "({}) = a{i}({});", named(&outputs), named(&inputs))),
+                }
+            }
         }
         _ => {
             let tasks: Vec<_> = (0..n_tasks)
@@ -538,4 +560,75 @@ const JX: [&str; 25] = [
     "escape(",
     "ceil(1.5)",
     "# note\n",
+];
+
+fn make_swift(rng: &mut Rng) -> String {
+    let mut text = String::from(
+        "type file; type p { int x; file f; }\napp (file o) cat(file i[]) { cat filenames(i) stdout=@o; }\napp (file o) make(int n, string s = \"d\") { make n s @o; }\n(int r) add(int a, int b) { r = a + b; }\nfile parts[]; p all[]; int n = 3; string s = \"x\";\n",
+    );
+    for i in 0..1 + rng.below(6) {
+        let value = *rng.pick(&[
+            "n * 2",
+            "add(n, 1)",
+            "toInt(\"7\")",
+            "length([1, 2])",
+            "all[1].x",
+            "n %/ 2",
+            "strstr(s, \"x\")",
+            "-n",
+        ]);
+        let _ = match rng.below(9) {
+            0 => writeln!(text, "int v{i} = {value};"),
+            1 => writeln!(text, "foreach k, j in [0:{}] {{ parts[j + {i}] = make({value}); }}", rng.below(5)),
+            2 => writeln!(
+                text,
+                "file f{i} <single_file_mapper; file=strcat(s, {value}, \".o\")> = cat(parts);"
+            ),
+            3 => writeln!(text, "if ({value} > n) {{ all[{i}].x = 1; }} else {{ all[{i}].x = {value}; }}"),
+            4 => writeln!(text, "iterate k {{ int w = k + {value}; }} until (w > {i} || k > 4);"),
+            5 => writeln!(
+                text,
+                "file g{i}[] <simple_mapper; prefix=\"g\", suffix=s>; g{i}[{value}] = make({i});"
+            ),
+            6 => writeln!(
+                text,
+                "string t{i}[] = strsplit(sprintf(\"%s-%i\", s, {value}), \"-\"); trace(t{i}[0]);"
+            ),
+            7 => {
+                writeln!(text, "switch ({value}) {{ case 1: trace(1); default: tracef(\"%q\\n\", [1, n]); }}")
+            }
+            _ => writeln!(
+                text,
+                "file h{i} <regexp_mapper; source=s, match=\"(.)\", transform=\"\\\\1{i}\">; h{i} = parts[0];"
+            ),
+        };
+    }
+    text
+}
+
+const SWIFT: [&str; 24] = [
+    "foreach v, k in parts { trace(@v); }\n",
+    "int n = 4;\n",
+    "parts[0] = make(1);\n",
+    "parts = parts;\n",
+    "all[0].f = parts[0];\n",
+    "f() { f(); } f();\n",
+    "iterate i { } until (false);\n",
+    "[1:999999999]",
+    "int[auto] a; a << 1; foreach v in a { a << v; }\n",
+    "strcat(s, s, s, s)",
+    "@regexp(s, \"(a*)*b\", \"$1\")",
+    "<ext; exec=\"true\">",
+    "<csv_mapper; file=\"x\">",
+    "global ",
+    "external e;\n",
+    "import \"x\";\n",
+    "%%",
+    "<<",
+    "all.x",
+    "[*]",
+    "\"\\",
+    "/*",
+    "9223372036854775807",
+    "((((((((",
 ];

@@ -143,7 +143,27 @@ pub(super) enum Does {
 pub(super) struct Expression {
     pub at: At,
     pub number: u32,
+    /// The most expressions inside each other here.
+    pub height: u32,
     pub is: Is,
+}
+
+impl Is {
+    /// The height of the highest expression inside.
+    pub fn height(&self) -> u32 {
+        let highest = |all: &mut dyn Iterator<Item = &Expression>| all.map(|e| e.height).max().unwrap_or(0);
+        match self {
+            Is::Int(_) | Is::Float(_) | Is::Text(_) | Is::Bool(_) | Is::Name(_) => 0,
+            Is::All(e) | Is::Member(e, _) | Is::Negate(e) | Is::Not(e) => e.height,
+            Is::Index(a, b) | Is::Binary(_, a, b) => a.height.max(b.height),
+            Is::Call(_, arguments) => highest(&mut arguments.iter().map(|(_, e)| e)),
+            Is::List(items) => highest(&mut items.iter()),
+            Is::Range(from, to, step) => {
+                from.height.max(to.height).max(step.as_ref().map_or(0, |step| step.height))
+            }
+            Is::Pairs(pairs) => highest(&mut pairs.iter().flat_map(|(key, value)| [key, value])),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,7 +61,11 @@ impl<'a> Engine<'a> {
                 self.file_name(*leaf)?;
             }
         }
-        cx.app = Some(AppFiles { outputs: written.clone(), inputs: read });
+        cx.app = Some(AppFiles {
+            given: outputs.iter().map(|output| self.resolved(*output)).collect(),
+            outputs: written.clone(),
+            inputs: read,
+        });
         let lines = self.lines(commands, cx);
         let files = cx.app.take().unwrap_or_default();
         let command = lines?;
@@ -137,7 +141,7 @@ impl<'a> Engine<'a> {
             State::Array(array) => {
                 let items: Vec<CellNo> = array.items.values().copied().collect();
                 for item in items {
-                    self.settled(item)?;
+                    self.settled_here(item, cx)?;
                     let value = self.read(item)?;
                     self.words_of(&value, cx, words)?;
                 }

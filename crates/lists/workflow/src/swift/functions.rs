@@ -160,7 +160,7 @@ impl<'a> Engine<'a> {
                         format!("`{name}` takes a file, and this is {}", self.shown_type(call.value(0)?));
                     return Err(at.broken(message).into());
                 };
-                self.settled(*cell)?;
+                self.settled_here(*cell, cx)?;
                 let mut names = vec![];
                 for leaf in self.leaves(*cell) {
                     if matches!(self.cells[leaf as usize].of, Type::File) {

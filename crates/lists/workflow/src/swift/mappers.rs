@@ -179,6 +179,14 @@ impl<'a> Engine<'a> {
             }
             "filesys_mapper" => {
                 given.check(&FILES[..4])?;
+                if !cx.is_input {
+                    let message =
+                        "`filesys_mapper` finds files that are there, and this variable is assigned";
+                    return Err(at
+                        .unsupported(message)
+                        .hint("map it with simple_mapper or fixed_array_mapper")
+                        .into());
+                }
                 let found = self.files_like(&simple(&given)?, at)?;
                 table(found.into_iter().map(|(name, _)| name))
             }

@@ -11,6 +11,8 @@ use std::rc::Rc;
 
 /// The deepest nesting of blocks and expressions.
 const DEPTH_MAX: u32 = 100;
+/// The most expressions inside each other; a chain of operators is nested, too.
+const HEIGHT_MAX: u32 = 600;
 
 /// A script and its imports, as they are read.
 #[derive(Default)]
@@ -33,7 +35,7 @@ impl Reader {
     /// Adds what stands in `text`; gives the imports, each with its place.
     pub fn read(&mut self, text: &str, file: FileNumber) -> Result<Vec<(Rc<str>, At)>> {
         let tokens = tokens(text, file)?;
-        let mut parser = Parser { tokens, next: 0, depth: 0, reader: self };
+        let mut parser = Parser { tokens, next: 0, depth: 0, too_high: None, reader: self };
         let mut imports = vec![];
         let mut body = Block::default();
         while parser.peek().kind != Kind::End {
@@ -60,6 +62,8 @@ struct Parser<'a> {
     tokens: Vec<Token>,
     next: usize,
     depth: u32,
+    /// The place of an expression that is higher than [`HEIGHT_MAX`].
+    too_high: Option<At>,
     reader: &'a mut Reader,
 }
 
@@ -609,7 +613,11 @@ impl Parser<'_> {
     fn made(&mut self, at: At, is: Is) -> Expression {
         let number = self.reader.program.n_expressions;
         self.reader.program.n_expressions += 1;
-        Expression { at, number, is }
+        let height = is.height() + 1;
+        if height > HEIGHT_MAX {
+            self.too_high.get_or_insert(at);
+        }
+        Expression { at, number, height, is }
     }
 
     fn expression(&mut self) -> Result<Expression> {
@@ -624,13 +632,11 @@ impl Parser<'_> {
     fn binary(&mut self, level: usize) -> Result<Expression> {
         let Some(operators) = OPERATORS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
-        let mut n_joined = 0;
         while let Some((_, operator)) = operators.iter().find(|(mark, _)| self.is_mark(mark)) {
             let at = self.take().at;
-            n_joined += 1;
-            // The tree grows to the left with each operator.
-            if n_joined > OPERANDS_MAX {
-                return Err(at.unsupported(format!("more than {OPERANDS_MAX} operands are joined here")));
+            if let Some(at) = self.too_high {
+                let message = format!("expressions are nested more than {HEIGHT_MAX} deep");
+                return Err(at.unsupported(message));
             }
             let right = self.binary(level + 1)?;
             left = self.made(at, Is::Binary(*operator, Box::new(left), Box::new(right)));
@@ -794,9 +800,6 @@ impl Parser<'_> {
         Ok(self.made(at, Is::Pairs(pairs)))
     }
 }
-
-/// The most operands that operators of one level join.
-const OPERANDS_MAX: usize = 1000;
 
 type Level = &'static [(&'static str, Operator)];
 

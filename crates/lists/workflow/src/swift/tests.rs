@@ -328,7 +328,7 @@ fn mistakes_have_places_and_sentences() {
         ("f(int a) { trace(a); } f(\"x\");", "the input `a` is an int, and this value is a string"),
         ("f(int a) { f(a); } f(1);", "calls are nested more than 1000 deep"),
         ("type a { b x; } type b { a y; }", "contains itself"),
-        ("int a = b; int b = a;", "is read and never assigned"),
+        ("int a = b; int b = a;", "waits for something that waits for it"),
         ("file f <nice_mapper; x=1>;", "the mapper `nice_mapper` is not known"),
         ("file f <single_file_mapper; fil=\"a\">;", "has no parameter called `fil`"),
         ("file f <ext; exec=\"m.sh\">;", "would run `m.sh` here and now"),

@@ -26,6 +26,8 @@ pub(super) enum Type {
 pub(super) struct StructType {
     pub name: Rc<str>,
     pub members: Vec<(Symbol, Rc<str>, Type)>,
+    /// The most types inside each other.
+    pub height: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,14 @@ impl PartialEq for Type {
 impl Type {
     pub fn array(key: KeyType, item: Type) -> Type {
         Type::Array(Rc::new((key, item)))
+    }
+    /// The most types inside each other.
+    pub fn height(&self) -> u32 {
+        match self {
+            Type::Struct(of) => of.height,
+            Type::Array(of) => of.1.height() + 1,
+            _ => 0,
+        }
     }
     pub fn is_scalar(&self) -> bool {
         matches!(self, Type::Int | Type::Float | Type::Text | Type::Bool)
