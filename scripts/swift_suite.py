@@ -71,7 +71,12 @@ def run(script: Path, programs: list[Path], root: Path | None = None) -> Outcome
             path = script.with_name(f"{script.stem}.{step}.sh")
             if not path.exists():
                 return True
-            return subprocess.run(["bash", path], cwd=folder, env=env, capture_output=True, check=False).returncode == 0
+            return (
+                subprocess.run(
+                    ["bash", path], cwd=folder, env=env, capture_output=True, check=False
+                ).returncode
+                == 0
+            )
 
         if not shell("setup"):
             return Outcome(FAILED, "the suite's preparation failed")
@@ -83,7 +88,9 @@ def run(script: Path, programs: list[Path], root: Path | None = None) -> Outcome
         )
         Path(folder, f"{script.stem}.stdout").write_text(ended.stdout + ended.stderr)
         should_fail = SHOULD_FAIL in script.read_text()
-        lines = [line for line in ended.stderr.splitlines() if line.startswith("error")] or ended.stderr.splitlines()
+        lines = [
+            line for line in ended.stderr.splitlines() if line.startswith("error")
+        ] or ended.stderr.splitlines()
         why = lines[0].removeprefix("error: ") if lines else ""
         if ended.returncode == BAD_INPUT:
             return Outcome(RIGHTLY if should_fail else REFUSED, why)
@@ -98,7 +105,9 @@ def run(script: Path, programs: list[Path], root: Path | None = None) -> Outcome
         return Outcome(RAN) if shell("check") else Outcome(DIFFERS, "the suite's check fails")
 
 
-def counted(title: str, scripts: list[Path], base: Path, programs: list[Path], root: Path | None) -> collections.Counter[str]:
+def counted(
+    title: str, scripts: list[Path], base: Path, programs: list[Path], root: Path | None
+) -> collections.Counter[str]:
     """Run the scripts, print what did not end as expected, and give the counts."""
     counts: collections.Counter[str] = collections.Counter()
     print(f"\n## {title}: {len(scripts)} scripts")
@@ -114,7 +123,9 @@ def counted(title: str, scripts: list[Path], base: Path, programs: list[Path], r
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--tutorial", type=Path)
     parser.add_argument("--only", default="", help="only scripts with this text in their path")
@@ -125,9 +136,13 @@ def main() -> int:
     by_group: dict[str, list[Path]] = {}
     for script in sorted(suite.rglob("*.swift")):
         by_group.setdefault(script.relative_to(suite).parts[0], []).append(script)
-    groups += [(f"tests/language-behaviour/{name}", scripts, suite, [], None) for name, scripts in by_group.items()]
+    groups += [
+        (f"tests/language-behaviour/{name}", scripts, suite, [], None) for name, scripts in by_group.items()
+    ]
     tutorial = checkout / "examples/tutorial"
-    groups.append(("examples/tutorial", sorted(tutorial.rglob("*.swift")), tutorial, [tutorial / "bin"], tutorial))
+    groups.append(
+        ("examples/tutorial", sorted(tutorial.rglob("*.swift")), tutorial, [tutorial / "bin"], tutorial)
+    )
     if options.tutorial:
         other = options.tutorial.resolve()
         places = [other / name for name in ("bin", "app", "part07", "part08", "mpi", "mandelbrot/bin")]

@@ -73,11 +73,17 @@ def test_a_script_without_tasks_only_prints(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expect"),
     [
-        ("type file;\nint i = 1\n", "bad.swift, line 3, column 1: the end of the script stands where `;` is expected"),
+        (
+            "type file;\nint i = 1\n",
+            "bad.swift, line 3, column 1: the end of the script stands where `;` is expected",
+        ),
         ("trace(1);\nnosuch(2);\n", "bad.swift, line 2, column 1: `nosuch` is no procedure of the script"),
         ("int i = 1;\n i = 2;\n", "bad.swift, line 2, column 2: `i` is assigned here and on line 1"),
         ('file f <"no.txt">;\nint i = readData(f);\n', "bad.swift, line 2, column 9"),
-        ('app (file o) t(file i) { cp @i @o; }\nfile i <"no.txt">;\nfile o <"o"> = t(i);\n', "line 3: `no.txt`"),
+        (
+            'app (file o) t(file i) { cp @i @o; }\nfile i <"no.txt">;\nfile o <"o"> = t(i);\n',
+            "line 3: `no.txt`",
+        ),
     ],
 )
 def test_a_mistake_is_refused_with_its_place(run: Run, tmp_path: Path, text: str, expect: str) -> None:
@@ -88,7 +94,7 @@ def test_a_mistake_is_refused_with_its_place(run: Run, tmp_path: Path, text: str
 
 
 def test_a_mappers_program_runs_only_when_it_may(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "m.sh").write_text("#!/bin/sh\ntouch ran\nshift\necho \"[0] $1.a\"\necho \"[1] $1.b\"\n")
+    (tmp_path / "m.sh").write_text('#!/bin/sh\ntouch ran\nshift\necho "[0] $1.a"\necho "[1] $1.b"\n')
     (tmp_path / "m.sh").chmod(0o755)
     path = tmp_path / "ext.swift"
     path.write_text(

@@ -63,7 +63,7 @@ impl<'a> Engine<'a> {
         }
         cx.app = Some(AppFiles {
             given: outputs.iter().map(|output| self.resolved(*output)).collect(),
-            outputs: written.clone(),
+            known: read.iter().chain(&written).copied().collect(),
             inputs: read,
         });
         let lines = self.lines(commands, cx);
@@ -160,12 +160,11 @@ impl<'a> Engine<'a> {
     /// The name of a file: in an app the name that its program sees, elsewhere the script's name.
     pub(super) fn file_name_here(&mut self, cell: CellNo, cx: &mut Context<'a>) -> Result<Rc<str>, Stop> {
         let cell = self.resolved(cell);
-        let Some(app) = &cx.app else { return self.file_name(cell) };
-        if !app.outputs.contains(&cell) && !app.inputs.contains(&cell) {
+        let Some(app) = &mut cx.app else { return self.file_name(cell) };
+        if !app.known.contains(&cell) {
             self.wait_for_file(cell)?;
-            if let Some(app) = &mut cx.app {
-                app.inputs.push(cell);
-            }
+            app.known.insert(cell);
+            app.inputs.push(cell);
         }
         Ok(in_sandbox(&self.file_name(cell)?).into())
     }

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::limit::Allowance;
 use crate::model::{Builder, Workflow};
 use eyas_text::nearest;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
@@ -83,9 +83,10 @@ pub(super) struct Context<'a> {
 pub(super) struct AppFiles {
     /// The cells that the app gives.
     pub given: Vec<CellNo>,
-    /// The files in them.
-    pub outputs: Vec<CellNo>,
+    /// The files that the app reads.
     pub inputs: Vec<CellNo>,
+    /// These files, and those that it writes.
+    pub known: FxHashSet<CellNo>,
 }
 
 #[derive(Clone, Copy)]
