@@ -862,6 +862,20 @@ def test_a_program_that_was_changed_runs_as_it_is_now(start: Start, tmp_path: Pa
         assert done.stdout == said + "\n"
 
 
+def test_several_dispatchers_take_calls(tmp_path: Path) -> None:
+    with eyas.Cluster(nodes=2, slots=1, dispatchers=2, dir=str(tmp_path / "c")) as c:
+        ones = [c.submit(abs, -n) for n in range(40)]
+        large = c.submit(np.ones, 100_000)
+        total = c.submit(sum, [*ones, ones[1]])
+        assert total.result(60) == sum(range(40)) + 1
+        assert float(large.result(60).sum()) == 100_000
+        with pytest.raises(ZeroDivisionError):
+            c.submit(divmod, 1, 0).result(60)
+        assert list(c.map_calls(abs, range(-100, 0), chunksize=7)) == list(range(100, 0, -1))
+        sleeps = c.submit(time.sleep, 1000)
+    assert sleeps.cancelled()
+
+
 def test_calls_go_on_with_a_dispatcher_that_was_started_again(start: Start, tmp_path: Path) -> None:
     dispatcher = start("dispatcher", "--dir", tmp_path / "d")
     wait_until(lambda: (tmp_path / "d/join.json").exists(), "the dispatcher is up")

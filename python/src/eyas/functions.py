@@ -781,7 +781,7 @@ class Calls:
             self._open.clear()
         self._to_give.put(None)
         self._threads[0].join()
-        run = self._run
+        runs = {future._run for future in left if future._run is not None}
         self._ends.stop()
         if threading.current_thread() is not self._threads[1]:
             self._threads[1].join()
@@ -936,8 +936,9 @@ class Calls:
                 if self._is_gone():
                     return False  # it was closed meanwhile, and has stopped the one before this
                 self._ends = ends
-                if self._run is not None:
-                    self._ends.follow(self._run)
+                runs = {future._run for future in self._open.values()} | {self._run}
+                for run in runs - {None}:
+                    self._ends.follow(run)
             return True
         except _ffi.FfiError:
             self._lose(error)

@@ -109,7 +109,8 @@ impl Connection {
     }
 
     /// Gives calls of functions: to the run `into`, as long as it goes on, or as a new run. `token`: calls that were added under it are
-    /// not added again. Gives the number of the run; `None`: `into` takes no more.
+    /// not added again. Gives the number of the run; `None`: `into` takes no more, as no run takes more where several dispatchers have
+    /// its calls: they tell of the ends of their own parts, and a part may have ended.
     #[pyo3(signature = (name, calls, into, token))]
     fn submit_calls(
         &self,
@@ -133,10 +134,13 @@ impl Connection {
                 Some(client) => client,
                 none => none.insert(reach(&self.file, |_| ()).await.map_err(|unreached| unreached.error)?),
             };
-            client.add(name, addition, list.shared_arrays(), |_| ()).await
+            match client.is_to_several() {
+                true => Ok(None),
+                false => client.add(name, addition, list.shared_arrays(), |_| ()).await.map(Some),
+            }
         })?;
         match added {
-            Ok(accepted) => Ok(Some(accepted.run.0)),
+            Ok(accepted) => Ok(accepted.map(|accepted| accepted.run.0)),
             Err(NetError::Refused(_)) => Ok(None),
             Err(error) => Err(of(error)),
         }

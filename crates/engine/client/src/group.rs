@@ -19,7 +19,7 @@ use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -28,6 +28,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 const RETRY: Duration = Duration::from_millis(250);
 /// How long a client goes on while no member at all answers.
 const LONELY_MAX: Duration = Duration::from_secs(10);
+/// How long it is listened for answers that come late.
+const LATE_MAX: Duration = Duration::from_secs(5);
 /// How long a submission waits for members that have not been reached yet.
 const COMING_MAX: Duration = Duration::from_secs(20);
 
@@ -407,7 +409,8 @@ impl Shared {
                 let member = giver_of(executor.0, self.n_members() as u32);
                 self.ask(member.0 as usize, RequestBody::Drain { executor }).await
             }
-            RequestBody::FollowEnds { .. }
+            RequestBody::FollowEnds { run } => return self.follow(number, run),
+            RequestBody::SubmitRun { .. }
             | RequestBody::AddArray { .. }
             | RequestBody::WantFiles { .. }
             | RequestBody::JoinRun { .. }
@@ -550,6 +553,52 @@ impl Shared {
                 return;
             }
             tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Tells of the tasks of all parts of a run, each when it has ended. Nothing may be added to the run: a part that has ended would not
+    /// be looked at again.
+    fn follow(self: Arc<Self>, number: u64, run: RunId) {
+        let n_open = Arc::new(AtomicUsize::new(self.n_members()));
+        for member in 0..self.n_members() {
+            let (shared, n_open) = (self.clone(), n_open.clone());
+            tokio::spawn(async move { shared.follow_part(member, number, run, &n_open).await });
+        }
+    }
+
+    /// Tells of the tasks of one part; continues across connections, and then tells of those that have ended once more.
+    async fn follow_part(&self, member: usize, number: u64, run: RunId, n_open: &AtomicUsize) {
+        let mut heard = tokio::time::Instant::now();
+        while !self.replies.is_closed() {
+            let Some((asked, mut replies)) = self.send(member, RequestBody::FollowEnds { run }) else {
+                if (0..self.n_members()).any(|m| !self.is_away(m)) {
+                    heard = tokio::time::Instant::now();
+                } else if heard.elapsed() > LONELY_MAX {
+                    let _ = self.replies.send(Err(NetError::Closed));
+                    return;
+                }
+                tokio::time::sleep(RETRY).await;
+                continue;
+            };
+            while let Some(reply) = replies.recv().await {
+                let ReplyBody::Prints { run, tasks, next, .. } = reply else {
+                    return self.answer(number, reply);
+                };
+                let is_over = next.is_none();
+                let is_last = is_over && n_open.fetch_sub(1, Ordering::AcqRel) == 1;
+                let next = (!is_last).then_some(0);
+                self.answer(number, ReplyBody::Prints { run, tasks, next, is_early: !is_last });
+                if is_over {
+                    // What a dispatcher reads from its disk may come behind the last answer.
+                    while let Ok(Some(ReplyBody::Prints { run, tasks, .. })) =
+                        tokio::time::timeout(LATE_MAX, replies.recv()).await
+                    {
+                        self.answer(number, ReplyBody::Prints { run, tasks, next: Some(0), is_early: true });
+                    }
+                    self.line(member).waiting.remove(&asked);
+                    return;
+                }
+            }
         }
     }
 

@@ -95,6 +95,11 @@ impl Client {
         &self.target
     }
 
+    /// Whether this is a connection to several dispatchers, which have the tasks of each run in parts.
+    pub fn is_to_several(&self) -> bool {
+        matches!(self.way, Way::Several(_))
+    }
+
     /// Sends a request; the number that is returned identifies its replies.
     pub fn send(&mut self, body: RequestBody) -> Result<u64, NetError> {
         let number = self.next;
@@ -178,13 +183,31 @@ impl Client {
         &mut self,
         open: RequestBody,
         content: impl IntoIterator<Item = Content>,
-        mut warn: impl FnMut(&str),
+        warn: impl FnMut(&str),
     ) -> Result<Accepted, NetError> {
-        let run = match self.ask(open).await? {
-            ReplyBody::RunOpened { run, .. } => run,
-            ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
-            _ => return Err(makes_no_sense("a submission")),
-        };
+        let mut content = content.into_iter();
+        let (first, second) = (content.next(), content.next());
+        let (is_alone, number) = (!self.is_to_several(), self.next);
+        match (open, first, second) {
+            // What is small costs no more than one round trip.
+            (RequestBody::OpenRun { name, keep, into }, Some(Content::Tasks(array)), None) if is_alone => {
+                self.send_queries().await?;
+                self.send(RequestBody::SubmitRun { name, keep, into, array })?;
+            }
+            (open, first, second) => {
+                let run = match self.ask(open).await? {
+                    ReplyBody::RunOpened { run, .. } => run,
+                    ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
+                    _ => return Err(makes_no_sense("a submission")),
+                };
+                self.fill(run, first.into_iter().chain(second).chain(content)).await?;
+            }
+        }
+        self.accepted(number, warn).await
+    }
+
+    /// Sends what a submission consists of, and that this is all.
+    async fn fill(&mut self, run: RunId, content: impl Iterator<Item = Content>) -> Result<(), NetError> {
         for some in content {
             self.send_queries().await?;
             self.send(match some {
@@ -192,7 +215,12 @@ impl Client {
                 Content::Files(files, nodes) => RequestBody::WantFiles { run, files: Arc::new(files), nodes },
             })?;
         }
-        let number = self.send(RequestBody::CommitRun { run })?;
+        self.send(RequestBody::CommitRun { run })?;
+        Ok(())
+    }
+
+    /// Waits until a submission is durable, whose requests have this number and later ones. `warn`: as of [`Self::submit`].
+    async fn accepted(&mut self, first: u64, mut warn: impl FnMut(&str)) -> Result<Accepted, NetError> {
         let (mut look, mut said) = (tokio::time::interval(WAIT_LOOK), BTreeSet::new());
         look.reset();
         loop {
@@ -204,6 +232,8 @@ impl Client {
                 }
             };
             match reply.body {
+                // Of a submission before this one, which was given up.
+                _ if reply.number < first => {}
                 ReplyBody::Status(status) => {
                     for why in status.warnings.into_iter().filter(|why| said.insert(why.clone())) {
                         warn(&why);
@@ -212,8 +242,7 @@ impl Client {
                 ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
                 // The first refusal has the reason; the refusal of the commit repeats it.
                 ReplyBody::Refused { reason } => return Err(NetError::Refused(reason)),
-                _ if reply.number == number => return Err(makes_no_sense("a submission")),
-                _ => {}
+                _ => return Err(makes_no_sense("a submission")),
             }
         }
     }

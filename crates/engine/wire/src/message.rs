@@ -461,6 +461,14 @@ pub enum RequestBody {
     CommitRun {
         run: RunId,
     },
+    /// A whole submission of tasks that have one form, to a dispatcher that is the only one: as `OpenRun`, `AddArray` and `CommitRun`
+    /// together. Answered as `CommitRun`, or as `OpenRun` where it was done before.
+    SubmitRun {
+        name: String,
+        keep: Keep,
+        into: Option<Addition>,
+        array: Arc<TaskArray>,
+    },
     AbortRun {
         run: RunId,
     },

@@ -30,6 +30,9 @@ impl<O: Outside> Session<O> {
                 Err(reason) => self.refuse(connection, number, reason),
             },
             RequestBody::CommitRun { run } => self.on_commit(connection, number, run),
+            RequestBody::SubmitRun { name, keep, into, array } => {
+                self.on_submit(connection, number, (name, keep, into), array)
+            }
             RequestBody::AbortRun { run } => {
                 if self.submissions.is_by(run, connection) && !self.submissions.sealed.contains(&run) {
                     self.abort(run);

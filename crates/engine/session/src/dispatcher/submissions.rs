@@ -102,11 +102,37 @@ impl<O: Outside> Session<O> {
             }
             was_over = self.is_over(whole);
         }
-        let run = RunId(self.next_run);
-        self.next_run += 1;
+        let run = self.take_number();
         self.open(connection, run, name, keep, into);
         let incarnation = self.options.incarnation;
         self.reply(connection, number, ReplyBody::RunOpened { run, was_over, incarnation });
+    }
+
+    fn take_number(&mut self) -> RunId {
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        run
+    }
+
+    /// A whole submission in one request.
+    pub(super) fn on_submit(
+        &mut self,
+        connection: u64,
+        number: u64,
+        (name, keep, into): (String, Keep, Option<Addition>),
+        array: Arc<TaskArray>,
+    ) {
+        if self.group.is_some() {
+            let reason = "a dispatcher of a group takes submissions in parts, one for each dispatcher";
+            return self.refuse(connection, number, reason.into());
+        }
+        if into.as_ref().is_some_and(|addition| self.is_answered(connection, number, addition)) {
+            return;
+        }
+        let run = self.take_number();
+        self.open(connection, run, name, keep, into);
+        self.take_array(connection, run, array);
+        self.on_commit(connection, number, run);
     }
 
     /// A submission begins: of a run, of a part of one, or into one.
@@ -259,21 +285,28 @@ impl<O: Outside> Session<O> {
         if !self.submissions.is_by(run, connection) || self.submissions.refused.contains_key(&run) {
             return;
         }
-        if let Err(why) = array.check() {
-            self.submissions.refused.insert(run, format!("a group of tasks is malformed: {why}"));
-            return;
-        }
-        if array.template.dynamic && *self.principal_of(connection) != Principal::Owner {
-            let reason = "tasks that add tasks (`dynamic`) are the cluster's owner's: they would get the cluster's own key";
-            self.submissions.refused.insert(run, reason.into());
-            return self.refuse(connection, number, reason.into());
-        }
-        if self.journal_submission(run, &Record::ArrayAdded { run, array: Cow::Borrowed(&array) }) {
-            self.feed(Event::ArrayAdded { run, array });
-        }
+        self.take_array(connection, run, array);
         if let Some(reason) = self.submissions.refused.get(&run).cloned() {
             self.refuse(connection, number, reason);
         }
+    }
+
+    /// Tasks of a submission; where they are refused, its commit is.
+    fn take_array(&mut self, connection: u64, run: RunId, array: Arc<TaskArray>) {
+        let reason = match array.check() {
+            Err(why) => format!("a group of tasks is malformed: {why}"),
+            Ok(()) if array.template.dynamic && *self.principal_of(connection) != Principal::Owner => {
+                "tasks that add tasks (`dynamic`) are the cluster's owner's: they would get the cluster's own key"
+                    .into()
+            }
+            Ok(()) => {
+                if self.journal_submission(run, &Record::ArrayAdded { run, array: Cow::Borrowed(&array) }) {
+                    self.feed(Event::ArrayAdded { run, array });
+                }
+                return;
+            }
+        };
+        self.submissions.refused.insert(run, reason);
     }
 
     /// Files of home that a run wants on nodes: an active push.

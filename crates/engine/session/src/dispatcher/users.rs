@@ -131,11 +131,14 @@ impl<O: Outside> Session<O> {
             Some(*run).filter(|run| self.core.owner_of(*run).is_some() && !self.owns(connection, *run))
         };
         match body {
-            RequestBody::OpenRun { into: Some(Addition { run, .. }), .. } if others(run).is_some() => {
+            RequestBody::OpenRun { into: Some(Addition { run, .. }), .. }
+            | RequestBody::SubmitRun { into: Some(Addition { run, .. }), .. }
+                if others(run).is_some() =>
+            {
                 lacks(format!("add tasks to run {run}, which is another user's"), "operate")
                     .filter(|_| !rights.operate)
             }
-            RequestBody::OpenRun { .. } | RequestBody::Queries(_) => {
+            RequestBody::OpenRun { .. } | RequestBody::SubmitRun { .. } | RequestBody::Queries(_) => {
                 lacks("submit".into(), "submit").filter(|_| !rights.submit)
             }
             RequestBody::AddArray { .. }
