@@ -372,7 +372,7 @@ impl<O: Outside> Session<O> {
                 }
                 FromExecutor::Home(report) => self.feed(Event::HomeUsed { executor, report }),
                 FromExecutor::Processors(used) => self.feed(Event::ProcessorsUsed { executor, used }),
-                FromExecutor::Printed(printed) => self.outside.log_printed(printed),
+                FromExecutor::Printed(printed) => self.on_printed(printed),
                 FromExecutor::PrintedPart(part) => self.on_printed_part(executor, part),
                 FromExecutor::Looked { ask, has_begun, printed } => {
                     self.on_looked(executor, ask, has_begun, *printed)

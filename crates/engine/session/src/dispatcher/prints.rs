@@ -6,15 +6,20 @@
 
 use super::{Answer, Outside, Session};
 use eyas_core::dispatcher::{RunState, TaskState};
-use eyas_terms::{ExecutorId, RunId, TaskId, Timestamp};
-use eyas_wire::message::{Printed, PrintedPart, PrintedState, TaskPrinted, ToExecutor, WhichTasks};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use eyas_terms::{AttemptNo, ExecutorId, RunId, TaskId, Timestamp};
+use eyas_wire::message::{
+    Printed, PrintedPart, PrintedState, ReplyBody, TaskPrinted, ToExecutor, WhichTasks,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// How long an executor has to say what a program has printed so far.
 const LOOK_NS: u64 = 5_000_000_000;
 /// Tasks in one answer, each with at most what an attempt's report holds of its streams.
 const TASKS_IN_ANSWER: usize = 64;
 const NOTHING_KEPT: &str = "this cluster keeps nothing of what programs print (--no-event-log)";
+/// Of what tasks of functions printed so much is kept at hand, of so many tasks.
+const AT_HAND_BYTES_MAX: usize = 4 << 20;
+const AT_HAND_MAX: usize = 1 << 14;
 /// Tasks of a run that are looked at for one answer, so that nothing else waits for long.
 const LOOKED_AT_MAX: usize = 100_000;
 
@@ -34,6 +39,7 @@ pub(super) struct Prints {
     /// The runs of which everything that their tasks print is kept.
     pub(super) whole: BTreeSet<RunId>,
     followers: Vec<EndsFollower>,
+    at_hand: AtHand,
 }
 
 /// A client that hears of each task of a run when it has ended.
@@ -43,6 +49,57 @@ struct EndsFollower {
     run: RunId,
     /// Tasks that have ended and that the client has not heard of.
     untold: VecDeque<TaskId>,
+}
+
+/// What tasks of functions printed, in which their results come back: an answer need not wait for the disk to give it back. Everything
+/// is on the disk, too, and is read from there where it is not here.
+#[derive(Default)]
+struct AtHand {
+    /// `None`: the task had several attempts, which are put together on the disk.
+    by_task: HashMap<TaskId, Option<Printed>>,
+    /// The same tasks, and some that are gone, in the order in which they came.
+    order: VecDeque<TaskId>,
+    n_bytes: usize,
+}
+
+impl AtHand {
+    /// An attempt has ended, and printed this.
+    fn note(&mut self, printed: &Printed) {
+        let task = printed.task;
+        if printed.attempt != AttemptNo(1) {
+            self.take(task);
+            self.by_task.insert(task, None);
+        } else if !self.by_task.contains_key(&task) {
+            self.by_task.insert(task, Some(printed.clone()));
+            self.n_bytes += n_bytes(printed);
+        }
+        self.order.push_back(task);
+        while self.n_bytes > AT_HAND_BYTES_MAX || self.order.len() > AT_HAND_MAX {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.take(oldest);
+        }
+    }
+
+    /// What the task printed, if that is at hand.
+    fn take(&mut self, task: TaskId) -> Option<Printed> {
+        let printed = self.by_task.remove(&task)??;
+        self.n_bytes -= n_bytes(&printed);
+        Some(printed)
+    }
+
+    /// Adds to tasks what they printed. Gives whether all of that was at hand; if not, nothing is added.
+    fn add_to(&mut self, tasks: &mut [TaskPrinted]) -> bool {
+        let is_whole = tasks.iter().all(|asked| matches!(self.by_task.get(&asked.task), Some(Some(_))));
+        for asked in tasks {
+            let printed = self.take(asked.task).filter(|_| is_whole);
+            asked.attempts.extend(printed);
+        }
+        is_whole
+    }
+}
+
+fn n_bytes(Printed { stdout, stderr, .. }: &Printed) -> usize {
+    [stdout, stderr].iter().map(|stream| stream.head.len() + stream.tail.len()).sum()
 }
 
 /// Somebody who waits for what a running program has printed.
@@ -80,6 +137,18 @@ impl<O: Outside> Session<O> {
             }
         }
         self.answer_logs(connection, number, task, None);
+    }
+
+    /// An executor said what an ended attempt has printed.
+    pub(super) fn on_printed(&mut self, printed: Box<Printed>) {
+        let (work, task) = (self.core.work(), printed.task);
+        if work.has_task(task)
+            && self.prints.whole.contains(&work.run_of(task))
+            && (work.find_end(task).is_none() || self.recording.ends.has_task(task))
+        {
+            self.prints.at_hand.note(&printed);
+        }
+        self.outside.log_printed(printed);
     }
 
     /// A part of what a program printed came from its executor. It is kept for a task that is known, and whose executor this is.
@@ -213,22 +282,26 @@ impl<O: Outside> Session<O> {
     pub(super) fn tell_followers(&mut self) {
         let mut followers = std::mem::take(&mut self.prints.followers);
         followers.retain_mut(|follower| {
-            let EndsFollower { connection, number, run, untold } = follower;
-            let Some(state) = self.core.work().find_run(*run) else {
-                let reason = self.no_run(*run);
-                self.refuse(*connection, *number, reason);
+            let EndsFollower { connection, number, run, .. } = *follower;
+            let Some(state) = self.core.work().find_run(run) else {
+                let reason = self.no_run(run);
+                self.refuse(connection, number, reason);
                 return false;
             };
-            let durable = self.recording.durable.get(run).copied().unwrap_or_default();
+            let durable = self.recording.durable.get(&run).copied().unwrap_or_default();
             let is_over = state.ended.is_some() && durable.n() == state.tasks.n_tasks;
-            while !untold.is_empty() || is_over {
-                let n = untold.len().min(TASKS_IN_ANSWER);
-                let tasks: Vec<TaskPrinted> =
-                    untold.drain(..n).filter_map(|task| self.ended_task(*run, task)).collect();
-                let is_last = is_over && untold.is_empty();
-                let next = (!is_last).then_some(0);
-                let answer = Answer::Prints { run: *run, tasks, next, is_early: !is_last };
-                self.answer(*connection, *number, answer);
+            while !follower.untold.is_empty() || is_over {
+                let n = follower.untold.len().min(TASKS_IN_ANSWER);
+                let some = follower.untold.drain(..n);
+                let mut tasks: Vec<TaskPrinted> =
+                    some.filter_map(|task| self.ended_task(run, task)).collect();
+                let is_last = is_over && follower.untold.is_empty();
+                let (next, is_early) = ((!is_last).then_some(0), !is_last);
+                let answer = match self.prints.at_hand.add_to(&mut tasks) {
+                    true => Answer::Now(ReplyBody::Prints { run, tasks, next, is_early }),
+                    false => Answer::Prints { run, tasks, next, is_early },
+                };
+                self.answer(connection, number, answer);
                 if is_last {
                     return false;
                 }
