@@ -48,6 +48,8 @@ pub struct Options {
     /// and submissions that must be refused. Where nothing else makes a task fail, each is done, and home is as after a plain
     /// run.
     pub linked: bool,
+    /// Many runs have no files, as calls of functions have none: they start while the journal is written.
+    pub calls: bool,
     /// Of a thousand such tasks, how many ask for slots and memory that only some nodes have.
     pub task_is_large: u64,
     /// For each such run: blocks of tasks that scatter, read one file together and gather. If there are any, collectives are
@@ -265,6 +267,7 @@ impl Options {
             outputs_differ: false,
             midway: true,
             halt_stops: 800,
+            calls: false,
             n_node_kills: 0,
             cache_survives: 500,
             n_link_cuts: 0,
@@ -486,7 +489,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 18] = [
+    pub const KINDS: [&str; 19] = [
         "uneven",
         "stops",
         "clocks",
@@ -505,6 +508,7 @@ impl Options {
         "dispatchers",
         "busy",
         "pushes",
+        "calls",
     ];
 
     /// Some of the kinds that a world of one dispatcher can have, drawn from the seed: together they meet what none of them meets
@@ -512,8 +516,9 @@ impl Options {
     pub fn some_kinds(seed: u64) -> Vec<&'static str> {
         let mut rng = Rng::new(seed ^ 0x736f_6d65_206b_696e);
         let of_1000 = [150, 300, 500][rng.below(3) as usize];
-        // The last kind came later, and is drawn where it is asked for, so that a seed goes on meaning the same world.
-        let of_one = Options::KINDS.into_iter().filter(|kind| !["dispatchers", "pushes"].contains(kind));
+        // The last kinds came later, and are drawn where they are asked for, so that a seed goes on meaning the same world.
+        let is_later = |kind: &&str| ["dispatchers", "pushes", "calls"].contains(kind);
+        let of_one = Options::KINDS.into_iter().filter(|kind| !is_later(kind));
         of_one.filter(|_| rng.below(1000) < of_1000).collect()
     }
 
@@ -667,6 +672,16 @@ impl Options {
                     ..self
                 }
             }
+            "calls" => Options {
+                calls: true,
+                n_runs: self.n_runs.max(6 + r.below(6)),
+                n_tasks_max: self.n_tasks_max.min(4),
+                n_layers_max: 0,
+                // Long enough for programs to begin and to end before their submission is on the disk.
+                durable_ns_max: one_of(r, &[self.durable_ns_max, S, 5 * S]),
+                n_dispatcher_kills: self.n_dispatcher_kills.max(2 + r.below(6)),
+                ..self
+            },
             "pushes" => Options { pushes: true, n_nodes: self.n_nodes.max(2), ..self },
             "busy" => Options { home_takes: one_of(r, &[2, 5, 20, 60]), ..self },
             "owners" => Options { owned: 300 + r.below(701), n_nodes: self.n_nodes.max(2), ..self },

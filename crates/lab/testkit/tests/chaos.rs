@@ -23,6 +23,20 @@ fn runs_that_push_files_end_whatever_fails() {
     }
 }
 
+/// Tasks without files start before the journal has their submission, and the dispatcher is killed meanwhile: an attempt that the next
+/// process does not know never ends another task.
+#[test]
+fn what_starts_before_its_submission_is_durable_ends_nothing_else() {
+    for seed in 0..200 {
+        live(&Options::from_seed(930_000 + seed).with("calls").expect("it is a kind"));
+    }
+    for seed in 0..90 {
+        let kinds = ["forget", "stops", "clocks"];
+        let o = Options::from_seed(940_000 + seed).with("calls").expect("it is a kind");
+        live(&o.with(kinds[seed as usize % 3]).expect("it is a kind"));
+    }
+}
+
 #[test]
 fn worlds_with_faults_keep_the_promises() {
     let n_done: u64 = (0..300).map(|seed| live(&Options::from_seed(seed)).n_done).sum();

@@ -5,7 +5,7 @@ use eyas_core::group::{Membership, RunLinks};
 use eyas_core::pattern::RunPatterns;
 use eyas_session::dispatcher::Record;
 use eyas_terms::{MemberId, RunId, Timestamp};
-use eyas_testkit::build::reads;
+use eyas_testkit::build::{reads, task};
 use eyas_testkit::process::{Journal, Process};
 use eyas_wire::message::{Keep, ReplyBody, RequestBody};
 
@@ -95,4 +95,41 @@ fn a_client_whose_first_dispatcher_was_killed_does_not_take_the_place_of_a_later
     assert_eq!(of(1), [&ReplyBody::OpenerGone, &ReplyBody::OpenerGone], "the first client tries again");
     assert!(matches!(of(2)[..], [ReplyBody::RunOpened { .. }, ReplyBody::RunPrepared { .. }]), "{replies:?}");
     assert_eq!(process.core().work().find_run(run).map(|r| r.name.as_str()), Some("later"));
+}
+
+/// Tasks without files start while the journal is written. A process that is killed then leaves attempts of tasks that the journal does
+/// not have: no later process gives their numbers to others.
+#[test]
+fn tasks_without_files_start_ahead_and_their_numbers_are_not_given_again() {
+    let (now, config) = (Timestamp(1), DispatcherConfig::default());
+    let mut process = Process::start(&config, 1, now, &mut Journal::default());
+    let starts = |process: &Process, run: RunId| {
+        process.core().work().find_run(run).is_some_and(|state| state.started)
+    };
+    let submit = |process: &mut Process, is_durable: bool, array| {
+        let run = process.submit(now, &[array], false).expect("nothing refuses it");
+        if is_durable {
+            process.on_durable(now, process.journal().records.len());
+        }
+        process.settle(now);
+        run
+    };
+    let first = submit(&mut process, false, task("first").array());
+    assert!(!starts(&process, first), "the journal does not say yet which numbers are taken");
+    process.on_durable(now, process.journal().records.len());
+    process.settle(now);
+    let second = submit(&mut process, false, task("second").array());
+    let reader = submit(&mut process, false, reads("x").array());
+    assert!(starts(&process, first) && starts(&process, second) && !starts(&process, reader));
+    let lost = process.core().next_task();
+    let mut journal = process.into_journal();
+    journal.records.truncate(journal.n_durable);
+    for life in 2..4 {
+        let mut later = Process::start(&config, life, now, &mut journal);
+        assert!(later.core().next_task() >= lost, "life {life}");
+        let run = submit(&mut later, true, task("later").array());
+        assert_eq!(later.core().work().tasks_of(run, 0).count(), 1);
+        assert!(later.core().work().tasks_of(run, 0).all(|task| task >= lost));
+        journal = later.into_journal();
+    }
 }

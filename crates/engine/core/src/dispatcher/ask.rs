@@ -295,6 +295,21 @@ impl Dispatcher {
             || self.reruns.has(executor, task, attempt)
     }
 
+    /// The number that the next task gets.
+    pub fn next_task(&self) -> TaskId {
+        TaskId(self.work.tasks.next_task)
+    }
+
+    /// Whether `run` is a submission of its own whose tasks have no files and add no tasks: nothing of them is seen elsewhere before
+    /// their ends are told.
+    pub fn has_no_files(&self, run: RunId) -> bool {
+        let Some(state) = self.work.find_run(run).filter(|state| state.into.is_none()) else { return false };
+        state.arrays.iter().all(|id| {
+            let form = &self.work.tasks.arrays[id.0 as usize].array.template;
+            form.inputs.is_empty() && form.outputs.is_empty() && form.promises.is_empty() && !form.dynamic
+        })
+    }
+
     /// The state of a task, with the reason if it waits.
     pub fn task_state(&self, task: TaskId) -> TaskState {
         if let Some(ended) = self.work.tasks.find_end(task) {

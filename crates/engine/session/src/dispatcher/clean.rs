@@ -22,6 +22,8 @@ struct Reading {
     arrays: Vec<(TaskId, usize)>,
     n_tasks: u64,
     next_run: u32,
+    /// See [`Record::NumbersTaken`].
+    n_taken: u64,
 }
 
 impl Reading {
@@ -32,6 +34,7 @@ impl Reading {
             Record::Began { .. }
                 | Record::GivesNothing { .. }
                 | Record::GivesOut { .. }
+                | Record::NumbersTaken { .. }
                 | Record::UserSet { .. }
                 | Record::UserRemoved { .. }
         )
@@ -77,8 +80,15 @@ impl Reading {
                 self.n_tasks = self.n_tasks.max(*n_tasks);
                 None
             }
-            Record::Began { .. }
-            | Record::GivesNothing { .. }
+            Record::NumbersTaken { n_tasks } => {
+                self.n_taken = self.n_taken.max(*n_tasks);
+                None
+            }
+            Record::Began { .. } => {
+                self.n_tasks = self.n_tasks.max(self.n_taken);
+                None
+            }
+            Record::GivesNothing { .. }
             | Record::GivesOut { .. }
             | Record::UserSet { .. }
             | Record::UserRemoved { .. } => None,
@@ -152,6 +162,7 @@ impl Cleaning {
                 }
                 self.n_tasks = base + u64::from(array.n_tasks);
             }
+            Record::Began { .. } => self.n_tasks = self.n_tasks.max(self.reading.n_taken),
             _ => {}
         }
         keep(record)

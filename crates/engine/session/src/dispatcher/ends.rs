@@ -45,6 +45,9 @@ pub(super) enum Effect {
         attempt: AttemptNo,
     },
     GivesOut,
+    NumbersTaken {
+        n_tasks: u64,
+    },
     RunForgotten {
         run: RunId,
         asker: Option<Asker>,
@@ -277,6 +280,7 @@ impl<O: Outside> Session<O> {
             Effect::RunPrepared { connection, number, run } => self.on_prepared(connection, number, run),
             Effect::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
             Effect::GivesOut => self.feed(Event::GivesOut),
+            Effect::NumbersTaken { n_tasks } => self.submissions.ahead.taken = n_tasks,
             Effect::RunForgotten { run, asker } => self.on_forgotten(run, asker),
             Effect::SayEnded { member, number, parts } => self.say_ended(member, number, parts),
             Effect::TaskRevived { run } => self.recording.revive(run),

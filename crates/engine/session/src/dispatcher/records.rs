@@ -124,6 +124,11 @@ pub enum Record<'a> {
         files: Cow<'a, [String]>,
         nodes: Cow<'a, [String]>,
     },
+    /// This process may give out tasks with smaller numbers than this before the journal has them: the tasks of later processes have
+    /// other numbers.
+    NumbersTaken {
+        n_tasks: u64,
+    },
 }
 
 impl Record<'_> {

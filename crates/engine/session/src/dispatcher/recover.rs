@@ -20,6 +20,8 @@ pub(super) struct Reading {
     began: Vec<u64>,
     /// Those of them that gave nothing out.
     gave_nothing: BTreeSet<u64>,
+    /// The numbers of tasks that the processes so far may have given out.
+    n_taken: u64,
 }
 
 impl<O: Outside> Session<O> {
@@ -80,6 +82,7 @@ impl<O: Outside> Session<O> {
                     self.reading.began.clear();
                 }
                 self.reading.began.push(incarnation);
+                self.number_beyond(self.reading.n_taken);
             }
             Record::GivesNothing { incarnation } => drop(self.reading.gave_nothing.insert(incarnation)),
             Record::GivesOut { incarnation } => drop(self.reading.gave_nothing.remove(&incarnation)),
@@ -106,6 +109,7 @@ impl<O: Outside> Session<O> {
             Record::RunOpenedAt { run, at } => {
                 self.reading.times.insert(run, (at, None));
             }
+            Record::NumbersTaken { n_tasks } => self.reading.n_taken = self.reading.n_taken.max(n_tasks),
             Record::RunOwned { run, owner } => self.feed(Event::RunOwned { run, owner }),
             Record::RunPrintsWhole { run } => _ = self.prints.whole.insert(run),
             Record::UserSet { name, key, rights, weight } => {
@@ -126,7 +130,7 @@ impl<O: Outside> Session<O> {
     pub fn end_recovery(&mut self, now: Timestamp, is_placed: bool) -> bool {
         self.now = now;
         self.tell_known_users();
-        let Reading { committed, open, cancelled, times, began, gave_nothing } =
+        let Reading { committed, open, cancelled, times, began, gave_nothing, n_taken } =
             std::mem::take(&mut self.reading);
         for run in open {
             self.submissions.give_up(run);
@@ -141,6 +145,7 @@ impl<O: Outside> Session<O> {
             self.feed(Event::CancelRequested { run, task });
         }
         let is_moved = self.begin(began, &gave_nothing, is_placed);
+        self.number_beyond(n_taken);
         for (run, (opened, ended)) in times {
             self.feed(Event::RunRestored { run, opened, ended });
             if ended.is_none() {
@@ -154,6 +159,13 @@ impl<O: Outside> Session<O> {
             self.journal(&Record::GivesNothing { incarnation: self.options.incarnation }, None);
         }
         is_moved
+    }
+
+    /// A process begins, now or as the journal has it: its tasks have no numbers that the processes before it may have given out.
+    fn number_beyond(&mut self, n_taken: u64) {
+        if n_taken > 0 {
+            self.feed(Event::TasksNumbered { n_tasks: n_taken });
+        }
     }
 
     /// Gives this process its name. That is on the disk before anything is given out under it, so that whoever comes after

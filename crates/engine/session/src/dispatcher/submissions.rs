@@ -33,6 +33,7 @@ pub(super) struct Submissions {
     pub(super) deferred: Vec<(u64, Request)>,
     /// A submission was decided since: the deferred requests are looked at again.
     decided: bool,
+    pub(super) ahead: Ahead,
     /// Submissions that were given up, of which the journal does not say so yet: they were open when the last process died, or
     /// it had no room.
     pub(super) aborts_owed: Vec<RunId>,
@@ -56,6 +57,19 @@ impl Submissions {
         self.submitting.iter().filter(is_orphan).map(|(run, _)| *run).collect()
     }
 }
+
+/// Numbers of tasks that no other process gives, so that tasks with them may start before the journal has their submission. Were this
+/// process killed then, the next one would not know what executors have of them, and would take it for its own if it gave the same number.
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// Below this number; durable.
+    pub(super) taken: u64,
+    /// What the journal was asked for.
+    wanted: u64,
+}
+
+/// So many numbers are taken at once.
+const AHEAD: u64 = 10_000;
 
 /// A submission into a run that goes on.
 pub(super) struct Adding {
@@ -363,6 +377,23 @@ impl<O: Outside> Session<O> {
         self.submissions.sealed.insert(run);
         let effect = Effect::RunAccepted { connection, number, run };
         self.journal(&Record::RunCommitted { run }, Some(effect));
+        if self.group.is_none() && self.core.has_no_files(run) {
+            self.start_ahead(run);
+        }
+    }
+
+    /// Starts tasks while the journal is written. Their ends wait for it, and so does the answer to the submission.
+    fn start_ahead(&mut self, run: RunId) {
+        let next = self.core.next_task().0;
+        if next <= self.submissions.ahead.taken {
+            self.feed(Event::RunStarted { run });
+        }
+        // They go to the disk with the commit.
+        if next + AHEAD / 2 > self.submissions.ahead.wanted {
+            let n_tasks = next + AHEAD;
+            self.submissions.ahead.wanted = n_tasks;
+            self.journal(&Record::NumbersTaken { n_tasks }, Some(Effect::NumbersTaken { n_tasks }));
+        }
     }
 
     /// Why a run of this dispatcher alone would fail for the size of a task. Dispatchers of a group have nodes for each other.

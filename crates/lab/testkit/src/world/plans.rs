@@ -162,10 +162,15 @@ impl World {
 
     fn make_bag(&mut self, plan: usize) -> Vec<Arc<TaskArray>> {
         let n_tasks = 1 + self.rng.below(self.o.n_tasks_max);
+        let has_no_files = self.o.calls && self.chance(600);
         let mut made: Vec<String> = vec![];
         let mut arrays = vec![];
         for i in 0..n_tasks {
             let mut task = build::task(&format!("p{plan}t{i}"));
+            if has_no_files {
+                arrays.push(self.with_needs(task).retries(self.rng.below(4) as u32).array());
+                continue;
+            }
             for _ in 0..self.rng.below(4) {
                 let location = self.object();
                 task = task.reads(&location);
