@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from embedded import embedded
+from eyas._find import find_binary
 
 KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "pandas": pandas.DataFrame,
@@ -77,6 +78,13 @@ def test_columns_are_fields_of_tasks(
     assert ((here / "o1").read_text(), (here / "o2").read_text()) == ("a\nb\n", "b\na\n")
 
 
+def report(*words: str, status: int = 0) -> str:
+    command = [find_binary(), "report", "--format", "parquet", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
 def test_tasks_and_events_of_a_run_are_tables(cluster: eyas.Cluster, here: Path) -> None:
     cluster.map("true", range="0..2").wait()
     run = cluster.map("echo {index}; exit {index}", range="0..3", shell=True)
@@ -104,6 +112,12 @@ def test_tasks_and_events_of_a_run_are_tables(cluster: eyas.Cluster, here: Path)
     assert times == sorted(times) and times[0].tzinfo is not None
     pyarrow.parquet.write_table(events, here / "events.parquet")
     assert pyarrow.parquet.read_table(here / "events.parquet").num_rows == events.num_rows
+    folder = str(cluster.join.parent)
+    report("--dir", folder, "--run", str(run.number))
+    assert pyarrow.parquet.read_table(here / "report.parquet").num_rows == events.num_rows
+    report("--dir", folder, "--all", "--out", "all.parquet")
+    assert pyarrow.parquet.read_table(here / "all.parquet").num_rows > events.num_rows
+    assert "give each a command of its own" in report("--dir", folder, "--figures", "f", status=2)
 
 
 def test_the_events_of_a_dispatcher_that_was_killed_are_read(tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 """Tables of pandas, Polars and PyArrow as tasks, and what is known of runs as tables of PyArrow.
 
-Nothing of these is imported before a table is there, or is asked for.
+Nothing of these is imported before a table is there, or is asked for. `python -m eyas.tables --out FILE DIR...` writes events as Parquet
+(`eyas report --format parquet`).
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -138,8 +141,8 @@ def of_tasks(tasks: Iterable[Task]) -> pyarrow.Table:
     return arrow.Table.from_pylist([vars(task) for task in tasks], schema=schema)
 
 
-def events_of(dispatcher_dir: Path, run: int) -> pyarrow.Table:
-    """The events and actions of a run from the log of its dispatcher (docs/reference/event-log.md), one in each row.
+def events_of(dispatcher_dir: Path, run: int | None) -> pyarrow.Table:
+    """The events and actions of a run from the log of its dispatcher (docs/reference/event-log.md), one in each row; `None`: of all runs.
 
     Columns: `t` (UTC), `direction` (`in` or `out`), `name`, `executor`, `task` (their numbers, where it is about one), and `fields`, all
     that the line says, as JSON. Lines that are about no run, such as those of nodes and caches, are left out.
@@ -166,7 +169,7 @@ def events_of(dispatcher_dir: Path, run: int) -> pyarrow.Table:
     return arrow.Table.from_batches(batches, schema=schema)
 
 
-def _event_rows(log: Path, run: int) -> Iterator[dict[str, object]]:
+def _event_rows(log: Path, run: int | None) -> Iterator[dict[str, object]]:
     n_tasks = 0
     own: list[range] = []
     with open(log, encoding="utf-8") as lines:
@@ -190,13 +193,13 @@ def _event_rows(log: Path, run: int) -> Iterator[dict[str, object]]:
             if name == "tasks_numbered":
                 n_tasks = fields["n_tasks"]
             elif name == "array_added":
-                if fields["run"] == run:
+                if run is None or fields["run"] == run:
                     own.append(range(n_tasks, n_tasks + fields["array"]["n_tasks"]))
                 n_tasks += fields["array"]["n_tasks"]
             inner: dict[str, Any] = fields.get("report") or fields.get("assignment") or {}
             task = fields.get("task", inner.get("task"))
             of_run = fields.get("run", inner.get("run"))
-            if of_run == run or (
+            if (of_run == run if run is not None else of_run is not None) or (
                 of_run is None and isinstance(task, int) and any(task in one for one in own)
             ):
                 yield {
@@ -207,3 +210,29 @@ def _event_rows(log: Path, run: int) -> Iterator[dict[str, object]]:
                     "task": task if isinstance(task, int) else None,
                     "fields": json.dumps(fields, separators=(",", ":")),
                 }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m eyas.tables", description="Write events of runs as Parquet."
+    )
+    parser.add_argument("dirs", type=Path, nargs="+", metavar="DIR", help="the folder of each dispatcher")
+    parser.add_argument("--run", type=int, help="of this run alone")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    args = parser.parse_args(arguments)
+    try:
+        arrow = _pyarrow()
+        from pyarrow import parquet
+
+        parquet.write_table(arrow.concat_tables([events_of(of, args.run) for of in args.dirs]), args.out)
+    except EyasError as error:
+        print(f"error: {error.args[0]}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-//! Figures: drawn by the Python package, which has matplotlib.
+//! What the Python package does for the program: it draws figures by matplotlib, and writes tables by PyArrow.
 
 use crate::print::reason;
 use eyas_text::shown_path;
@@ -7,10 +7,23 @@ use std::process::{Command, Stdio};
 
 /// Has `python -m eyas.figures` draw with these arguments. Gives the last line that it printed. `Err`: one sentence, why nothing is drawn.
 pub fn draw(arguments: &[PathBuf]) -> Result<String, String> {
+    run_module("eyas.figures", arguments)
+}
+
+/// Has `python -m eyas.tables` write the events of a run, or of all runs, as Parquet. `Err`: one sentence, why nothing is written.
+pub fn write_events(dirs: &[PathBuf], run: Option<u32>, out: &Path) -> Result<(), String> {
+    let mut arguments = vec![PathBuf::from("--out"), out.to_path_buf()];
+    arguments.extend(run.map(|run| PathBuf::from(format!("--run={run}"))));
+    arguments.push("--".into());
+    arguments.extend(dirs.iter().cloned());
+    run_module("eyas.tables", &arguments).map(|_| ())
+}
+
+fn run_module(module: &str, arguments: &[PathBuf]) -> Result<String, String> {
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
     let python = beside.filter(|path| path.is_file()).unwrap_or_else(|| "python3".into());
     let done = Command::new(&python)
-        .args(["-m", "eyas.figures"])
+        .args(["-m", module])
         .args(arguments)
         .stdin(Stdio::null())
         .output()

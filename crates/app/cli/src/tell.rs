@@ -41,9 +41,12 @@ pub struct ReportArgs {
     /// Directory of the run or of its cluster [default: the one that was given work last]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Where the page goes; the JSON file beside it has the same name
-    #[arg(long, value_name = "FILE", default_value = "report.html")]
-    pub out: PathBuf,
+    /// A page with a JSON file beside it, or the run's part of the event log as a table (needs PyArrow)
+    #[arg(long, value_enum, default_value = "page")]
+    pub format: ReportFormat,
+    /// Where it goes; the JSON file beside a page has the same name [default: report.html, or report.parquet]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
     /// Also draw figures 17 to 28 of the data diffusion paper from the log, as SVG files into this folder (needs
     /// matplotlib)
     #[arg(long, value_name = "DIR")]
@@ -59,6 +62,12 @@ pub struct ReportArgs {
     pub all: bool,
     #[command(flatten)]
     pub join: JoinArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReportFormat {
+    Page,
+    Parquet,
 }
 
 #[derive(Args)]
@@ -172,6 +181,10 @@ pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
     let dirs = source::log_dirs(&args.join, args.dir.as_deref())?;
     let read = |dirs: &[PathBuf]| read_report(dirs, &args);
     let report = read(&dirs)?;
+    if args.format == ReportFormat::Parquet {
+        return write_table(&args, &dirs, &report);
+    }
+    let out = args.out.clone().unwrap_or_else(|| "report.html".into());
     let base = match &args.compare {
         Some(other) => Some(read(&source::ended_dirs(Some(other))?)?),
         None => None,
@@ -179,8 +192,8 @@ pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
     let fail = |path: &PathBuf, e: std::io::Error| {
         Fault::new(Exit::Other, format!("cannot write the report {}: {e}", shown_path(path)))
     };
-    std::fs::write(&args.out, eyas_report::html(&report, base.as_ref())).map_err(|e| fail(&args.out, e))?;
-    let json_path = args.out.with_extension("json");
+    std::fs::write(&out, eyas_report::html(&report, base.as_ref())).map_err(|e| fail(&out, e))?;
+    let json_path = out.with_extension("json");
     let json = serde_json::to_vec_pretty(&report).map_err(|e| Fault::new(Exit::Other, e))?;
     std::fs::write(&json_path, json).map_err(|e| fail(&json_path, e))?;
     let of = match &report.runs[..] {
@@ -198,7 +211,27 @@ pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
     if let Some(sentence) = report.bound_sentence() {
         eyas_text::say!("{sentence}");
     }
-    writeln!(eyas_text::raw_unless_terminal(), "{} and {}", args.out.display(), json_path.display())?;
+    writeln!(eyas_text::raw_unless_terminal(), "{} and {}", out.display(), json_path.display())?;
+    Ok(Exit::Good)
+}
+
+/// The events of the report's run, or of all runs, as a table.
+fn write_table(args: &ReportArgs, dirs: &[PathBuf], report: &eyas_report::Report) -> Result<Exit, Fault> {
+    if args.figures.is_some() || args.compare.is_some() {
+        let message = "--figures and --compare are of a page, and --format parquet writes a table";
+        return Err(Fault::new(Exit::BadInput, message).hint("give each a command of its own"));
+    }
+    let out = args.out.clone().unwrap_or_else(|| "report.parquet".into());
+    let run = match &report.runs[..] {
+        [run] if !args.all => Some(run.run.0),
+        _ => None,
+    };
+    figures::write_events(dirs, run, &out).map_err(|why| {
+        let message = format!("the table is not written: {why}");
+        Fault::new(Exit::Other, message)
+            .hint("`pip install pyarrow` in the Python that has eyas brings what writes it")
+    })?;
+    writeln!(eyas_text::raw_unless_terminal(), "{}", out.display())?;
     Ok(Exit::Good)
 }
 
