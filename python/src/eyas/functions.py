@@ -585,6 +585,7 @@ class Calls:
         # The cluster of this process that the calls go to, which is looked after as long as somebody has it.
         self._own = weakref.ref(own) if own is not None else None
         self._spool = Spool(spool)
+        self._results = str(spool / RESULTS)
         self._worker_bytes_max = worker_bytes_max
         self._name = uuid.uuid4().hex[:8]
         self._n_calls = 0
@@ -604,7 +605,7 @@ class Calls:
         self._to_give: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
         try:
             # Only the client makes it, so a node that has it shares it.
-            self._result_path("").mkdir(parents=True)
+            os.makedirs(self._results)
         except OSError:
             pass  # values that need it say so
         # What modules are looked for in, of what `sys.path`, and when it was found.
@@ -714,7 +715,7 @@ class Calls:
             bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
             path = self._module_path()
             stays = call.label in self._large
-            result = str(self._result_path(task))
+            result = self._result_path(task)
             known = sys.version_info[:2], path, told, bounds, self._spool.dropped(), None if stays else result
             text = pickle.dumps((*known, call.results, call.text), protocol=5)
             if len(text) > INLINE_BYTES_MAX:
@@ -744,8 +745,9 @@ class Calls:
         if gone is not None:
             future._settle(None, ClusterLost(f"the cluster takes no calls any more: {gone}"))
 
-    def _result_path(self, task: str) -> Path:
-        return self._spool.folder / RESULTS / task
+    def _result_path(self, task: str) -> str:
+        # `Path` would take a fifth of the time of a submission.
+        return f"{self._results}/{task}"
 
     def cancel_begun(self, future: CallFuture) -> bool:
         """Cancel a call that the cluster has."""
@@ -785,11 +787,11 @@ class Calls:
         self._ends.stop()
         if threading.current_thread() is not self._threads[1]:
             self._threads[1].join()
-        if left and run is not None:
+        for run in runs:
             try:
                 self._connection.cancel(run, None)
             except _ffi.FfiError:
-                pass  # the cluster is gone, and the calls with it
+                break  # the cluster is gone, and the calls with it
         for future in left:
             future._give_up()
         for stored in list(self._stored):
@@ -998,11 +1000,11 @@ class Calls:
                 self._large.add(future._label)
             if future._label in self._large:
                 # It is empty, as the result was small.
-                _remove(self._result_path(task["id"]))
+                _remove(Path(self._result_path(task["id"])))
             return value, None
         if kind == b"F":
             self._large.add(future._label)
-            stored = _Stored(self._result_path(task["id"]))
+            stored = _Stored(Path(self._result_path(task["id"])))
             self._stored.add(stored)
             return stored, None
         raised, text = value
