@@ -51,7 +51,7 @@ def combine(folder: Path, psf_sigma: float, fits: Path, png: Path, jpeg: Path) -
         ],
     )
     picture = cutout_panel(np.asarray(stacked, np.float64))
-    picture.save(png, optimize=True)
+    picture.save(png)
     picture.save(jpeg, quality=90)
     return {
         "n_cutouts": n_cutouts,

@@ -36,7 +36,9 @@ PASSWORD = "correct horse battery"
 # How many objects a request has, and how often.
 SIZES = {1: 0.5, 5: 0.3, 20: 0.2}
 BURST = 20
-IN_BURSTS = 0.2
+# So many requests have one burst among them. A burst of 20 alone keeps a portal busy for 20 / capacity, and what arrives meanwhile
+# waits, too.
+REQUESTS_PER_BURST = 1000
 BUSY = 0.6
 UNLOADED_TRIES = 7
 
@@ -144,13 +146,13 @@ async def capacity(load: Load, n: int, at_once: int) -> float:
     return len(load.take()) / (time.monotonic() - began)
 
 
-def arrivals(n: int, rate: float, drawn: random.Random) -> list[float]:
-    """When each of `n` requests is sent: a Poisson process of single ones, and one of bursts."""
+def arrivals(n: int, n_bursts: int, rate: float, drawn: random.Random) -> list[float]:
+    """When each of `n` requests is sent: a Poisson process of single ones, and bursts at any moment. The rate is that of all."""
     moments: list[float] = []
-    n_bursts = round(n * IN_BURSTS / BURST)
+    n_single = n - n_bursts * BURST
     at = 0.0
-    for _ in range(n - n_bursts * BURST):
-        at += drawn.expovariate(rate * (1 - IN_BURSTS))
+    for _ in range(n_single):
+        at += drawn.expovariate(rate * n_single / n)
         moments.append(at)
     end = at
     for _ in range(n_bursts):
@@ -266,7 +268,7 @@ async def measure(args: argparse.Namespace, url: str, folder: Path, survey: Path
             if args.rest:
                 await asyncio.sleep(args.rest)
             began = time.monotonic()
-            await under_load(load, arrivals(args.requests, BUSY * per_s, load.random))
+            await under_load(load, arrivals(args.requests, args.bursts, BUSY * per_s, load.random))
             seconds = time.monotonic() - began
             done = load.take()
             same = await same_sky(load)
@@ -289,6 +291,7 @@ async def measure(args: argparse.Namespace, url: str, folder: Path, survey: Path
         }
     return {
         "users": args.users,
+        "bursts": args.bursts,
         "requests": args.requests,
         "errors": load.errors,
         "capacity_per_s": round(per_s, 3),
@@ -327,6 +330,11 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=200)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument(
+        "--bursts",
+        type=int,
+        help=f"bursts of {BURST} among them [default: one for {REQUESTS_PER_BURST} requests]",
+    )
+    parser.add_argument(
         "--at-once", type=int, default=16, help="open requests while the capacity is measured"
     )
     parser.add_argument("--nodes", default="0..4", help="nodes of the portal's cluster")
@@ -338,6 +346,12 @@ def main() -> int:
     parser.add_argument("--figure", type=Path, help="draw requests and nodes over time into this file")
     parser.add_argument("--out", type=Path, help="write the numbers to this file, as JSON")
     args = parser.parse_args()
+    if args.bursts is None:
+        args.bursts = max(1, args.requests // REQUESTS_PER_BURST)
+    if args.bursts < 0 or args.bursts * BURST >= args.requests or args.users < 2:
+        parser.error(
+            f"{args.requests} requests have no room for {args.bursts} bursts of {BURST}, or users are fewer than 2"
+        )
     sys.path[:0] = [str(HERE), str(HERE.parent / "stacking")]
     with tempfile.TemporaryDirectory(prefix="portal-load") as name:
         folder, survey = Path(name) / "data", Path(name) / "survey"
@@ -376,7 +390,7 @@ def main() -> int:
             f"p95 {row['p95_s']} s, {row['p95_over_unloaded']} times"
         )
     print(
-        f"{found['requests']:,} requests of {found['users']} users at {found['rate_per_s']} a second, which is 60 % of "
+        f"{found['requests']:,} requests of {found['users']} users at {found['rate_per_s']} a second with {found['bursts']} bursts, which is 60 % of "
         f"{found['capacity_per_s']}: {len(found['errors'])} errors, {found['as_before']} answered with what was there, "
         f"at most {found['n_nodes_max']} nodes; the same sky twice: {found['same_sky']}"
     )

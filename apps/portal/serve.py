@@ -195,6 +195,10 @@ def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
         host = f"[{args.host}]" if ":" in args.host else args.host
         url = (args.url or f"{scheme}://{host}:{taken.getsockname()[1]}").rstrip("/")
         if provider is not None:
+            if args.url is None and args.host in ("0.0.0.0", "::"):
+                raise WrongOption(
+                    "--oidc needs --url with --host 0.0.0.0: the provider sends people back to that address"
+                )
             portal.provider = oidc.Provider(provider, url + oidc.CALLBACK)
         if password:
             print(f"The first user is {FIRST_USER}; the password is in {password}")

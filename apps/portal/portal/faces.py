@@ -40,7 +40,7 @@ class Limits:
     sign_in_by_name: accounts.Limit = field(default_factory=lambda: accounts.Limit(10, 300))
     sign_up: accounts.Limit = field(default_factory=lambda: accounts.Limit(20, 3600))
     requests: accounts.Limit = field(default_factory=lambda: accounts.Limit(60, 60))
-    providers: accounts.Limit = field(default_factory=lambda: accounts.Limit(60, 300))
+    providers: accounts.Limit = field(default_factory=lambda: accounts.Limit(300, 300))
     cutouts: accounts.Limit = field(default_factory=lambda: accounts.Limit(120, 60))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import eyas
 import httpx
@@ -20,6 +22,7 @@ from harness import wait_until
 from portal import accounts, faces, skymap, store
 from portal.index import Index
 from portals import APP, Server, started
+from starlette.requests import Request
 from test_index import exposures_around
 
 PASSWORD = "correct horse battery"
@@ -264,3 +267,25 @@ def test_a_wrong_option_is_one_sentence(
     )
     assert done.returncode in (2, 4) and done.stderr.startswith("error: ") and said in done.stderr, done
     assert "Traceback" not in done.stderr and "a-secret" not in done.stderr
+
+
+def test_behind_a_proxy_the_address_is_what_the_proxy_saw() -> None:
+    """Whoever sends a list of addresses through the proxy has the proxy's word behind their own."""
+    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(faces.address_of(Request(scope)))
+
+    headers = [(b"x-forwarded-for", b"6.6.6.6, 127.0.0.1, 192.0.2.7"), (b"x-forwarded-proto", b"https")]
+    for client in ("127.0.0.1", "198.51.100.9"):
+        scope = {
+            "type": "http",
+            "client": (client, 1),
+            "headers": headers,
+            "scheme": "http",
+            "server": ("p", 80),
+        }
+        asyncio.run(ProxyHeadersMiddleware(app, trusted_hosts="127.0.0.1")(scope, None, None))  # type: ignore[arg-type]
+    assert seen == ["192.0.2.7", "198.51.100.9"], "and no word of somebody who is no proxy"

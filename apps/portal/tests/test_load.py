@@ -39,7 +39,7 @@ def test_a_small_load(tmp_path: Path) -> None:
 def test_arrivals_have_their_rate_and_their_bursts() -> None:
     import load
 
-    moments = load.arrivals(20_000, 10.0, random.Random(1))
+    moments = load.arrivals(20_000, 200, 10.0, random.Random(1))
     assert len(moments) == 20_000 and moments == sorted(moments)
     assert moments[-1] == pytest.approx(2000, rel=0.05)
     at_once = sum(moments[at] == moments[at - 1] for at in range(1, len(moments)))
