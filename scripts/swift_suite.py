@@ -5,7 +5,7 @@
 CHECKOUT is one of github.com/swift-lang/swift-k; --tutorial is one of github.com/swift-lang/swift-tutorial. Each script
 runs by itself in a copy of its folder, with the suite's own preparation (`NAME.setup.sh`), arguments (`NAME.args`),
 expected files (`NAME.*.expected`) and check (`NAME.check.sh`). Programs of a tutorial are found by PATH, as its `setup.sh`
-says. `sites.conf` and `swift.conf` are not read.
+says; what the suite's `swift.conf` says about programs (`app.NAME`) is done by PATH, too.
 
 Prints a line for each script that did not end as expected, and the counts. Ends with 1 if a script fails that eyas has
 read.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,10 @@ class Outcome:
     why: str = ""
 
 
+# A program that a test's folder has under another name.
+APP = re.compile(r'app\.(\w+)\s*\{\s*executable:\s*\$\{env\.GROUP\}"?/([\w.-]+)')
+
+
 def expected(script: Path) -> dict[str, bytes]:
     """Names of files that the script writes, and their expected content."""
     found = script.parent.glob(f"{script.stem}.*.expected")
@@ -59,13 +64,18 @@ def run(script: Path, programs: list[Path], root: Path | None = None) -> Outcome
         copy = Path(temporary, root.name)
         shutil.copytree(root, copy, ignore=shutil.ignore_patterns("*.expected"))
         folder = copy / script.parent.relative_to(root)
-        inside = [copy / path.relative_to(root) for path in programs]
+        inside = [Path(temporary, "own-programs"), *(copy / path.relative_to(root) for path in programs)]
         env = os.environ | {
             "GROUP": str(script.parent),
             "PATH": os.pathsep.join([*map(str, inside), os.environ.get("PATH", "")]),
         }
         for path in folder.glob("*.sh*"):
             path.chmod(0o755)
+        settings = script.with_name("swift.conf")
+        own = Path(temporary, "own-programs")
+        own.mkdir()
+        for name, program in APP.findall(settings.read_text()) if settings.exists() else []:
+            own.joinpath(name).symlink_to(folder / program)
 
         def shell(step: str) -> bool:
             path = script.with_name(f"{script.stem}.{step}.sh")
@@ -82,7 +92,7 @@ def run(script: Path, programs: list[Path], root: Path | None = None) -> Outcome
             return Outcome(FAILED, "the suite's preparation failed")
         arguments = script.with_suffix(".args")
         words = arguments.read_text().split() if arguments.exists() else []
-        command = [EYAS, "run", "--run-mappers", "--slots", "4", script.name, "--", *words]
+        command: list[str | Path] = [EYAS, "run", "--run-mappers", "--slots", "4", script.name, "--", *words]
         ended = subprocess.run(
             command, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
         )

@@ -2,6 +2,7 @@ use super::*;
 use crate::Format;
 use crate::model::Use;
 use eyas_terms::array::Command;
+use proptest::strategy::Strategy;
 
 /// The tasks of a script, a line each, and what the script prints.
 fn unfold_in(script: &str, arguments: &[&str], dir: Option<&Path>) -> Result<(Vec<String>, String)> {
@@ -82,6 +83,38 @@ fn the_order_of_statements_does_not_matter() {
         printed("string s[]; string t[]; t = s; trace(strjoin(t, \"-\")); s = [\"x\", \"y\"];"),
         "x-y\n"
     );
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn in_any_order_statements_make_the_same_tasks(
+        order in proptest::prelude::Just((0..9).collect::<Vec<usize>>()).prop_shuffle()
+    ) {
+        let statements = [
+            "int n = 3;",
+            "file parts[];",
+            "foreach i in [0:n-1] { parts[i] = make(i); if (i > 0) { more[i] = cat(pair(i)); } }",
+            "file more[];",
+            "(file r[]) pair(int i) { r[0] = make(i + 10); r[1] = make(i + 20); }",
+            "file all <strcat(\"all\", k, \".txt\")>;",
+            "all = cat(parts);",
+            "int k = length(more) + n;",
+            "foreach m, i in more { file c <strcat(\"copy\", i)>; c = m; }",
+        ];
+        let lines = |order: &[usize]| {
+            let script: Vec<&str> = order.iter().map(|n| statements[*n]).collect();
+            let mut lines: Vec<String> =
+                tasks(&format!("{CAT}{}", script.join("\n"))).iter().map(|line| line.split_once(": ").unwrap().1.into()).collect();
+            lines.sort();
+            lines
+        };
+        let expect = lines(&[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        // 3 parts, 2 pairs with what they are joined to, all parts, 2 copies.
+        proptest::prop_assert_eq!(expect.len(), 3 + 2 * 3 + 1 + 2);
+        proptest::prop_assert_eq!(lines(&order), expect);
+    }
 }
 
 #[test]
