@@ -450,19 +450,18 @@ impl<'a> Engine<'a> {
         let Some(base) = self.folder else {
             return Err(at.unsupported("there is no folder to run a mapper in").into());
         };
-        let mut command = Command::new(match program.contains('/') || base.join(&*program).is_file() {
-            true => base.join(&*program),
-            false => (&*program).into(),
-        });
+        let is_here = !program.contains('/') && base.join(&*program).is_file();
+        let path = if is_here { format!("./{program}") } else { program.to_string() };
+        // The shell also starts programs whose first line names no interpreter, as users of Swift have them.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "\"$0\" \"$@\"", &path]);
         for (name, _) in given.values.iter().filter(|(name, _)| **name != *"exec") {
             let value = given.text(name)?.unwrap_or_default();
             command.arg(format!("-{name}")).arg(&*value);
         }
         let command = command.current_dir(base).stdin(Stdio::null()).stderr(Stdio::inherit());
-        let output = command.output().map_err(|e| {
-            at.error(ErrorKind::Missing, format!("the mapper's program {} does not start", shown(&program)))
-                .caused(e)
-        })?;
+        let fail = |e| at.error(ErrorKind::Missing, "the shell does not start").caused(e);
+        let output = command.output().map_err(fail)?;
         if !output.status.success() {
             let message = format!("the mapper's program {} ended with {}", shown(&program), output.status);
             return Err(at.broken(message).into());
