@@ -938,9 +938,9 @@ class Calls:
                 if self._is_gone():
                     return False  # it was closed meanwhile, and has stopped the one before this
                 self._ends = ends
-                runs = {future._run for future in self._open.values()} | {self._run}
-                for run in runs - {None}:
-                    self._ends.follow(run)
+                for run in {future._run for future in self._open.values()} | {self._run}:
+                    if run is not None:
+                        ends.follow(run)
             return True
         except _ffi.FfiError:
             self._lose(error)

@@ -49,7 +49,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         nodes: Vec<String>,
     },
-    /// The run's tasks may start as they come; more will be added before the run is committed.
+    /// The run's tasks may start as they come: more will be added before the run is committed, or the journal has yet to have its commit
+    /// on the disk.
     RunStarted { run: RunId },
     /// The submission is complete and journalled, so its tasks may start. For a submission into a run, the
     /// driver has asked [`crate::dispatcher::Dispatcher::why_not_added`] before.
@@ -136,7 +137,7 @@ pub enum Event {
     /// dispatcher that decides for the group has asked the others, who hear it from there at `at`.
     AllPartsEnded { run: RunId, at: Timestamp },
     /// Read back from the journal: the number of tasks that have been numbered, including those of forgotten
-    /// runs.
+    /// runs, and those that an earlier process may have given out before they were recorded.
     TasksNumbered { n_tasks: u64 },
     /// The journal of an earlier process has been read back. Executors that still have its attempts are about
     /// to come back, so for a moment no task is given out.
