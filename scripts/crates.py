@@ -49,6 +49,7 @@ SEEN_BY_KEPT = KEPT | {"config", "folder", "host", "storage", "tasklist", "terms
 # What they see besides, each with its reason. One that is not needed any more is taken out.
 KEPT_MAY_SEE = {
     ("access", "data"): "digests, and the comparing of bytes with them",
+    ("access", "runner"): "system calls that stop until they are answered, which watched tasks have, too",
     ("at-data", "batch"): "jobs of Slurm and Grid Engine, which no engine takes part in",
     ("at-data", "data"): "digests in plans, and random bytes",
     ("at-data", "runner"): "a program that leaves no processes behind, and the removal of its folder",

@@ -5,7 +5,7 @@ use crate::fault::bad;
 use crate::print::reason;
 use clap::Args;
 use eyas_tasklist::{TaskList, quoted};
-use eyas_terms::array::{Pattern, Piece};
+use eyas_terms::array::{CONTAINER_NAME, Pattern, Piece, WATCH_VARIABLE};
 use eyas_text::{shown, shown_path};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,6 +72,35 @@ impl EnvArgs {
         for (name, value) in self.read()? {
             // SAFETY: commands that call this have one thread then.
             unsafe { std::env::set_var(name, value) };
+        }
+        Ok(())
+    }
+}
+
+/// Whether the programs of all tasks are watched.
+#[derive(Args, Clone, Copy, Default)]
+pub struct WatchArgs {
+    /// Watch the programs: files that they name below their working directory and that are no inputs come from this directory
+    /// when they are named, and what they make is brought here
+    #[arg(long)]
+    pub watch: bool,
+}
+
+impl WatchArgs {
+    /// All tasks of the list are watched, where that was asked for.
+    pub fn add_to(self, list: &mut TaskList) -> Result<(), Fault> {
+        if !self.watch {
+            return Ok(());
+        }
+        let here = eyas_storage::Location::from_path(&crate::dirs::working()?).map_err(crate::homes::fault)?;
+        for array in &mut list.arrays {
+            let template = &mut array.template;
+            if template.inputs.iter().any(|(name, _)| *name == Pattern::literal(CONTAINER_NAME)) {
+                return Err(bad("--watch: a task in a container is not watched; declare its files".to_owned()));
+            }
+            if !template.env.iter().any(|(name, _)| *name == Pattern::literal(WATCH_VARIABLE)) {
+                template.env.push((Pattern::literal(WATCH_VARIABLE), Pattern::literal(here.as_str())));
+            }
         }
         Ok(())
     }

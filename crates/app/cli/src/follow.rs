@@ -32,6 +32,15 @@ pub struct End {
 }
 
 impl End {
+    /// The dispatcher's folder, if it is on this machine.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
+    pub fn run(&self) -> RunId {
+        self.status.run
+    }
+
     fn new(exit: Exit, status: RunStatus, watch: &Watch<'_>) -> End {
         let dir = watch.target().dir_here().map(Path::to_path_buf);
         End { exit, status, dir, in_haste: false }

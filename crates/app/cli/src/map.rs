@@ -3,7 +3,7 @@
 use crate::args::{Amount, amount};
 use crate::args::{ClusterArgs, ResumeArgs, bytes, duration};
 use crate::data::check_outputs;
-use crate::environment::EnvArgs;
+use crate::environment::{EnvArgs, WatchArgs};
 use crate::equipment;
 use crate::help::{self, EXIT_STATUS};
 use crate::hints::{self, MapWords};
@@ -111,13 +111,16 @@ pub struct MapArgs {
     #[command(flatten)]
     pub env: EnvArgs,
     #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
     pub replace: ReplaceArgs,
     #[command(flatten)]
     pub resume: ResumeArgs,
     /// Print how the run ended as JSON on standard output, and nothing else there; for programs
     #[arg(long, conflicts_with_all = ["print", "dry_run", "to_list"])]
     pub json: bool,
-    /// Write the tasks that would run into this file, for `eyas run FILE`, and start nothing; `-` is standard output
+    /// Write the tasks that would run into this file, for `eyas run FILE`, and start nothing; `-` is standard output. With --watch
+    /// the tasks run, and are written with the files that they were seen to read and make
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub to_list: Option<PathBuf>,
     /// Join file of a cluster that is up [default: a cluster of its own, for this run]
@@ -272,6 +275,7 @@ pub(crate) fn list_of(args: &MapArgs) -> Result<(TaskList, Origin), Fault> {
         eyas_tasklist::map(&spec, None)?
     };
     args.env.add_to(&mut list)?;
+    args.watch.add_to(&mut list)?;
     Ok((list, Origin::Map { folder, command: spec.command.clone(), out }))
 }
 
@@ -282,7 +286,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let join = args.join.map(JoinFile::named);
     let left = what_is_left(list, origin, &args.resume, join.as_ref())?;
     let Some(request) = left else { return nothing_to_do(args.json) };
-    if let Some(path) = &args.to_list {
+    if let Some(path) = args.to_list.as_ref().filter(|_| !args.watch.watch) {
         workflow::write_list(&request.list, Some(path))?;
         if path != Path::new("-") {
             let n = plural(request.list.n_tasks, "task");
@@ -301,7 +305,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     )?;
     let is_default = prints_nothing_else && !args.json && !args.no_print && !args.cluster.policy.no_event_log;
     let prints = args.print || is_default;
-    run_list(RunRequest { prints, ..request }, join.as_ref(), &args.cluster, args.json)
+    let declare = args.to_list.filter(|_| args.watch.watch);
+    run_list(RunRequest { prints, declare, ..request }, join.as_ref(), &args.cluster, args.json)
 }
 
 /// The words of a command that is a line for the shell that was chosen.

@@ -2,7 +2,7 @@
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
 use crate::data::check_outputs;
-use crate::environment::EnvArgs;
+use crate::environment::{EnvArgs, WatchArgs};
 use crate::help::{self, EXIT_STATUS};
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
@@ -39,6 +39,12 @@ pub struct RunArgs {
     #[command(flatten)]
     pub env: EnvArgs,
     #[command(flatten)]
+    pub watch: WatchArgs,
+    /// When the run has ended well, write its tasks into this file with the files that watched programs were seen to read and
+    /// make, for a further `eyas run FILE`; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub to_list: Option<PathBuf>,
+    #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -52,11 +58,12 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let file = ListFile::find(&args.tasks, &args.files)?;
     let mut list = file.read()?;
     args.env.add_to(&mut list)?;
+    args.watch.add_to(&mut list)?;
     // A user who writes lines for a shell wants to see their output.
     let prints = file.is_of_commands() && !args.json && !cluster.policy.no_event_log;
     let left = what_is_left(list, Origin::File(args.tasks.clone()), &args.resume, join.as_ref())?;
     let Some(request) = left else { return nothing_to_do(args.json) };
-    let request = RunRequest { keep: args.keep, prints, ..request };
+    let request = RunRequest { keep: args.keep, prints, declare: args.to_list, ..request };
     let is_here = join.is_none() && !cluster.provide.is_elsewhere();
     check_outputs(&request.list, is_here)?;
     replaces::check(&request.list, args.replace, args.files.stand_ins, is_here, Some(&args.tasks))?;

@@ -15,11 +15,12 @@ use eyas_cluster::known::Kind;
 use eyas_cluster::remains::{forget_old_runs, remove_nodes, sweep_homes};
 use eyas_cluster::{Cluster, given};
 use eyas_runtime::provider::calls_of;
+use eyas_storage::Location;
 use eyas_tasklist::TaskList;
 use eyas_terms::RunId;
 use eyas_text::{line_of, shown_path};
 use eyas_wire::message::Keep;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The end of a command that had nothing to run.
 pub fn nothing_to_do(json: bool) -> Result<Exit, Fault> {
@@ -45,6 +46,8 @@ pub struct RunRequest {
     pub known: resume::EarlierResults,
     /// The output of the tasks is shown while the run goes on.
     pub prints: bool,
+    /// Where the tasks are written when the run has ended well, with the files that watched programs were seen to read and make.
+    pub declare: Option<PathBuf>,
 }
 
 impl RunRequest {
@@ -78,7 +81,7 @@ pub fn what_is_left(
     Ok(match resume::what_is_left(list, &asked)? {
         resume::Left::Nothing => None,
         resume::Left::Run(list, known) => {
-            Some(RunRequest { list, name: origin.name(), keep: false, origin, known, prints: false })
+            Some(RunRequest { list, name: origin.name(), keep: false, origin, known, prints: false, declare: None })
         }
     })
 }
@@ -95,11 +98,38 @@ pub fn run_list(
         return nothing_to_do(json);
     }
     let mut host = find_host(&request.list, join, args)?;
+    let declare = request.declare.clone();
     let end = client_runtime().block_on(async {
         let Submitted { client, run, printed } = submit(request, &host).await?;
         follow(client, run, host.own(), printed).await
     });
-    host.end(end, json)
+    let ended = end.as_ref().ok().and_then(|end| Some((end.dir()?.to_path_buf(), end.run())));
+    let exit = host.end(end, json)?;
+    match declare {
+        Some(path) if exit == Exit::Good => write_declared(ended, &path).map(|()| exit),
+        _ => Ok(exit),
+    }
+}
+
+/// Writes the tasks of a run that has ended well, with what watched programs were seen to read and make. `ended`: the
+/// dispatcher's folder, if it is on this machine, and the run.
+fn write_declared(ended: Option<(PathBuf, RunId)>, path: &Path) -> Result<(), Fault> {
+    let Some((dir, run)) = ended else {
+        let message = "--to-list: the log of the run is not on this machine, so what its programs did cannot be written here";
+        return Err(Fault::new(Exit::Other, message.to_owned()));
+    };
+    let name_below = |location: &str, at: &str| {
+        let at: Location = at.parse().ok()?;
+        location.parse::<Location>().ok()?.name_below(&at)
+    };
+    let tasks = eyas_report::declared::declared(&dir, run, name_below)?;
+    let list = eyas_tasklist::fold_tasks(tasks, &dirs::working()?, "the run")?;
+    crate::workflow::write_list(&list, Some(path))?;
+    if path != Path::new("-") {
+        let n = plural(list.n_tasks, "task");
+        eyas_text::say!("{n} written to {} with the files that they read and made; `eyas run` plans them", shown_path(path));
+    }
+    Ok(())
 }
 
 /// The cluster that a run is on.

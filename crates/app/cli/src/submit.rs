@@ -4,7 +4,7 @@ use crate::add::{Asked, add};
 use crate::args::{JoinArgs, ResumeArgs};
 use crate::connect::connect;
 use crate::data::check_outputs;
-use crate::environment::EnvArgs;
+use crate::environment::{EnvArgs, WatchArgs};
 use crate::help::{self, EXIT_STATUS};
 use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
@@ -49,6 +49,8 @@ pub struct SubmitArgs {
     #[command(flatten)]
     pub env: EnvArgs,
     #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
     pub join: JoinArgs,
@@ -79,6 +81,7 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     }
     let mut list = ListFile::find(&args.tasks, &args.files)?.read()?;
     args.env.add_to(&mut list)?;
+    args.watch.add_to(&mut list)?;
     let tasks = args.tasks.clone();
     let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&file))?;
     let Some(request) = left else { return nothing_to_do(args.json) };

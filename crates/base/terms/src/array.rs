@@ -121,6 +121,10 @@ pub const NEW_NAME: &str = ".eyas-new";
 /// is one that a program of the node's reads. The program does not find it in its sandbox.
 pub const CONTAINER_NAME: &str = ".eyas-container";
 
+/// A task that has this variable is watched: files that its program names below its sandbox, and that are none of its inputs, are
+/// brought from below the location that is the variable's value, and what it makes goes there.
+pub const WATCH_VARIABLE: &str = "EYAS_WATCH";
+
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Command<S> {
@@ -311,6 +315,13 @@ impl TaskArray {
     /// Heap bytes held by the columns; the template is shared by all tasks.
     pub fn heap_bytes(&self) -> usize {
         self.columns.iter().map(Column::heap_bytes).sum()
+    }
+}
+
+impl TaskForm<String> {
+    /// The location below which a watched task's files are; `None`: it is not watched.
+    pub fn watched_at(&self) -> Option<&str> {
+        self.env.iter().rev().find(|(name, _)| name == WATCH_VARIABLE).map(|(_, at)| at.as_str())
     }
 }
 

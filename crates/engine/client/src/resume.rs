@@ -67,6 +67,8 @@ pub enum Why {
     Dynamic,
     /// The task makes this file, which stays on the nodes, and added tasks may read it.
     MayBeNeeded(String),
+    /// The task's program is watched: which files it reads is not known before.
+    Watched,
 }
 
 impl Why {
@@ -92,6 +94,7 @@ impl Why {
             Why::OutputOther(_) => "an output is not what the task made",
             Why::ReadsNew(_) => "an input is made by a task that runs",
             Why::Needed(_) => "a task that runs reads what it leaves on the nodes",
+            Why::Watched => "its program is watched, and may read what has changed",
             Why::Dynamic => "it may add tasks to the run",
             Why::MayBeNeeded(_) => "tasks that are added may read what it leaves on the nodes",
         }
@@ -259,6 +262,7 @@ impl<'a, F: Fn(&[String]) -> Vec<FoundFile>> Deciding<'_, 'a, F> {
             self.decision.why[task] = match spec.inputs.iter().find(runs) {
                 _ if !self.memo.knows(&recipe) => Some(self.what_changed(&spec, &recipe, None)),
                 _ if spec.dynamic => Some(Why::Dynamic),
+                _ if spec.watched_at().is_some() => Some(Why::Watched),
                 Some((_, at)) => Some(Why::ReadsNew(at.clone())),
                 None => {
                     open.push((task, spec, recipe));

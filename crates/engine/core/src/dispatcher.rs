@@ -88,6 +88,7 @@ mod shares;
 mod submissions;
 mod tasks;
 mod walltimes;
+mod watched;
 mod workload;
 
 pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
@@ -232,6 +233,8 @@ pub struct RunState {
     scope: RunScope,
     /// Objects that changed at home after this run had read them.
     changed: BTreeSet<ObjectId>,
+    /// Files that watched tasks of the run have made, each with the task.
+    found: BTreeMap<ObjectId, TaskId>,
     /// Where this run is a part of a run in parts: what is known of the parts at other dispatchers.
     linked: Option<Box<Linked>>,
     /// Where this run is a part of a run in parts: the patterns of the whole run, kept until all tasks of
@@ -459,6 +462,12 @@ impl Dispatcher {
                 self.on_peers_probed(now, executor, &round_trips, out)
             }
             Event::PeerUnreachable { executor, peer } => self.on_peer_unreachable(now, executor, peer),
+            Event::FileOpened { executor, task, attempt, location } => {
+                self.on_file_opened(now, executor, (task, attempt), location, out)
+            }
+            Event::FilesMade { executor, task, attempt, locations } => {
+                self.on_files_made(executor, (task, attempt), &locations, out)
+            }
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),

@@ -94,6 +94,11 @@ pub enum Event {
     InputMoved { executor: ExecutorId, moved: InputMoved },
     /// A prefetch did not bring this object, although all sources were tried.
     PrefetchFailed { executor: ExecutorId, batch: BatchId, object: ObjectId, kind: TransferErrorKind },
+    /// The program of a watched attempt has named this file, which is none of its inputs. Answered with [`Action::AddInput`].
+    FileOpened { executor: ExecutorId, task: TaskId, attempt: AttemptNo, location: String },
+    /// The program of a watched attempt has ended well, and made these files, which are none of its outputs. Answered with
+    /// [`Action::AdmitOutputs`].
+    FilesMade { executor: ExecutorId, task: TaskId, attempt: AttemptNo, locations: Vec<String> },
     /// How an executor uses home, reported where home's use is limited.
     HomeUsed { executor: ExecutorId, report: HomeReport },
     /// How busy the processors of an executor are, reported when that has changed. For people; nothing is decided by it.
@@ -428,6 +433,22 @@ pub enum Action {
     ReadHome { executor: ExecutorId, object: ObjectId, run: RunId },
     /// Measure how long a round trip to each of these executors takes. The executor answers with `PeersProbed`.
     ProbePeers { executor: ExecutorId, peers: Vec<ExecutorId> },
+    /// The running program of this attempt gets this file, too, if there is one. `Err`: why it may not have it, as a sentence.
+    AddInput {
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        location: String,
+        input: Result<Box<AssignedInput>, String>,
+    },
+    /// The files that a watched attempt has made are outputs of it, with these objects, after those that it declared. `Err`: why
+    /// they may not be, as a sentence.
+    AdmitOutputs {
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        outputs: Result<Vec<ObjectId>, String>,
+    },
     /// The task reached its last state. Journal it before reporting it to anybody. `by`: the attempt that ended the task, if
     /// one did, and its executor; that executor keeps the attempt until it hears that the end is durable. Older logs lack it.
     EndTask {
@@ -659,6 +680,9 @@ pub struct Exit {
     /// Files that the program made and that are no outputs.
     #[serde(default)]
     pub left: Option<Box<LeftFiles>>,
+    /// The outputs that nobody declared, of a watched attempt; their sizes are the last ones of `outputs`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<ObjectId>,
 }
 
 /// What is known of the disk of a sandbox while its program ran. Nobody can see afterwards whether the disk
@@ -730,6 +754,26 @@ pub enum NodeEvent {
         task: TaskId,
         attempt: AttemptNo,
         exit: Exit,
+    },
+    /// The program of a watched attempt has named a file that is none of its inputs.
+    FileOpened {
+        task: TaskId,
+        attempt: AttemptNo,
+        location: String,
+    },
+    /// The program of a watched attempt has ended well, and made these files, which are none of its outputs. The end itself
+    /// follows when the dispatcher has answered.
+    FilesMade {
+        task: TaskId,
+        attempt: AttemptNo,
+        locations: Vec<String>,
+    },
+    /// The dispatcher says how the running program of this attempt gets one more input.
+    InputAdded {
+        task: TaskId,
+        attempt: AttemptNo,
+        location: String,
+        input: Result<Box<AssignedInput>, String>,
     },
     /// An output was hashed, and moved into the cache if `cached` was asked for.
     OutputStored {
@@ -826,6 +870,8 @@ pub enum NodeAction {
     Land { task: TaskId, attempt: AttemptNo, output: u32, object: ObjectId, cached: bool },
     /// Remove the private file of an input: the disk is full, and the attempt waits for space again.
     DropPrivate { task: TaskId, attempt: AttemptNo, input: u32 },
+    /// A file that the running program of a watched attempt has named is here, as input number `input`, or cannot be had.
+    Bring { task: TaskId, attempt: AttemptNo, location: String, brought: Result<(u32, Staged), TransferError> },
     /// Remove what is left of the attempt on disk.
     CleanUp { task: TaskId, attempt: AttemptNo },
     /// Send a message to the dispatcher.
@@ -891,5 +937,17 @@ pub enum NodeMessage {
     /// No connection to the cache of this executor could be made.
     PeerUnreachable {
         peer: ExecutorId,
+    },
+    /// See [`Event::FileOpened`].
+    FileOpened {
+        task: TaskId,
+        attempt: AttemptNo,
+        location: String,
+    },
+    /// See [`Event::FilesMade`].
+    FilesMade {
+        task: TaskId,
+        attempt: AttemptNo,
+        locations: Vec<String>,
     },
 }

@@ -48,6 +48,7 @@ mod staging;
 mod streams;
 mod transfer_queue;
 mod transfers;
+mod watched;
 
 use crate::cache::{Cache, CacheConfig, Reserve};
 use crate::collective::BatchId;
@@ -165,6 +166,11 @@ impl InputsByObject {
         let from = self.0.partition_point(|(o, _)| *o < object);
         self.0[from..].iter().take_while(move |(o, _)| *o == object).map(|(_, input)| *input)
     }
+
+    fn add(&mut self, object: ObjectId, input: u32) {
+        let at = self.0.partition_point(|known| *known < (object, input));
+        self.0.insert(at, (object, input));
+    }
 }
 
 /// The state of a wanted object in this cache.
@@ -219,6 +225,10 @@ struct Attempt {
     reported: Vec<NodeMessage>,
     /// The gpus that its program has.
     gpus: Vec<u32>,
+    /// Files that its program has named and about which the dispatcher is asked.
+    opening: BTreeSet<String>,
+    /// Where the inputs are that its program has named while it ran, by their numbers.
+    added: BTreeMap<u32, watched::Added>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -381,6 +391,15 @@ impl Executor {
             NodeEvent::ProgramEnded { task, attempt, exit } => {
                 self.on_program_ended(now, (task, attempt), exit, out)
             }
+            NodeEvent::FileOpened { task, attempt, location } => {
+                self.on_file_opened((task, attempt), location, out)
+            }
+            NodeEvent::FilesMade { task, attempt, locations } => {
+                self.tell((task, attempt), NodeMessage::FilesMade { task, attempt, locations }, out)
+            }
+            NodeEvent::InputAdded { task, attempt, location, input } => {
+                self.on_input_added(now, (task, attempt), location, input, out)
+            }
             NodeEvent::OutputStored { task, attempt, output, marks, result } => {
                 self.on_output_stored((task, attempt), (output, marks), now, result, out)
             }
@@ -450,6 +469,13 @@ impl Executor {
     /// The bytes are reported again, home's versions are not: a version counts as what home says now, and
     /// what home said before the connection broke may be older than what other executors have reported since.
     pub fn unrecorded(&self) -> impl Iterator<Item = NodeMessage> {
+        let opening = self.attempts.in_order().flat_map(|((task, attempt), a)| {
+            let opened = move |location: &String| {
+                let location = location.clone();
+                NodeMessage::FileOpened { task, attempt, location }
+            };
+            a.opening.iter().map(opened)
+        });
         let reported = self.attempts.in_order().flat_map(|(_, a)| &a.reported);
         let is_read = |m: &&NodeMessage| matches!(m, NodeMessage::ReplicaAdded(_));
         let again = reported.clone().filter(is_read).chain(reported.filter(move |m| !is_read(m)));
@@ -459,6 +485,7 @@ impl Executor {
             }
             message => message.clone(),
         })
+        .chain(opening)
     }
 
     /// A connection has been made anew, with the same dispatcher or with one that was restarted. Other

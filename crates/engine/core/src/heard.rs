@@ -78,6 +78,12 @@ impl NodeMessage {
             NodeMessage::PeersProbed { round_trips } => Event::PeersProbed { executor, round_trips },
             NodeMessage::PartsRemoved { tasks } => Event::PartsRemoved { executor, tasks },
             NodeMessage::PeerUnreachable { peer } => Event::PeerUnreachable { executor, peer },
+            NodeMessage::FileOpened { task, attempt, location } => {
+                Event::FileOpened { executor, task, attempt, location }
+            }
+            NodeMessage::FilesMade { task, attempt, locations } => {
+                Event::FilesMade { executor, task, attempt, locations }
+            }
         }
     }
 }

@@ -325,6 +325,8 @@ impl Fold {
             | Event::HomeNotRead { .. }
             | Event::PeersProbed { .. }
             | Event::PeerUnreachable { .. }
+            | Event::FileOpened { .. }
+            | Event::FilesMade { .. }
             | Event::HomeUsed { .. }
             | Event::Ticked
             | Event::Recovered
@@ -372,6 +374,8 @@ impl Fold {
             | Action::FindPlaces { .. }
             | Action::ReadHome { .. }
             | Action::ProbePeers { .. }
+            | Action::AddInput { .. }
+            | Action::AdmitOutputs { .. }
             | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
             | Action::RecordGivesOut

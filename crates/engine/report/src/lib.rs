@@ -17,6 +17,7 @@
 //! | [`nodes`] | why nodes were requested and released, in words |
 //! | [`printed`] | what failed tasks printed |
 //! | [`topology`](mod@topology) | sites, rates and latencies of the network, from what was transferred |
+//! | [`declared`](mod@declared) | the tasks of a run with the files that watched programs were seen to read and make |
 //! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
 //! | [`group`] | the logs of several dispatchers as one |
 //! | [`memo`] | what a run made of what, by digests, so that it can be resumed |
@@ -38,6 +39,7 @@ pub mod bound;
 pub mod calls;
 mod chain;
 mod chart;
+pub mod declared;
 pub mod error;
 pub mod explain;
 pub mod fold;

@@ -191,6 +191,7 @@ fn feed(lane: &mut Lane, n_sent: &mut u32, n: u32, ahead: u32) -> io::Result<()>
             prints_whole: false,
             account: None,
             container: None,
+            watched: None,
         };
         encode_frame(&SlotCommand::Start(spec), &mut frames).map_err(io::Error::other)?;
         *n_sent += 1;

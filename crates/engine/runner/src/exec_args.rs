@@ -266,6 +266,7 @@ mod tests {
             prints_whole: false,
             account: None,
             container: None,
+            watched: None,
         };
         assert_eq!(args.program_and_path(&spec), (&b"x"[..], &b"/base"[..]));
         let (argv, envp) = args.build(&spec, b"/box").unwrap();

@@ -29,6 +29,7 @@
 
 pub mod account;
 pub mod bench;
+pub mod calls;
 mod capture;
 pub mod container;
 mod error;
@@ -40,6 +41,7 @@ mod program;
 pub mod protocol;
 pub mod reaper;
 pub mod sandbox;
+pub mod seccomp;
 pub mod shell;
 mod slot;
 mod spawn;
@@ -47,6 +49,7 @@ mod stage;
 mod sys;
 pub mod tree;
 pub mod warm;
+pub mod watched;
 mod without_proc;
 
 pub use error::{Error, ErrorKind, Status};

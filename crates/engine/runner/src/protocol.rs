@@ -182,6 +182,8 @@ pub struct RunSpec {
     pub account: Option<Account>,
     /// Whose root file system the program has. `None`: that of the slot process.
     pub container: Option<Box<Container>>,
+    /// Where the supervisor of a watched program listens ([`crate::seccomp`]): the folder of its socket.
+    pub watched: Option<ByteString>,
 }
 
 /// A root file system for programs.
@@ -600,6 +602,7 @@ mod tests {
                 is_unpacked: true,
                 kind: ContainerKind::Command(vec!["run".into()]),
             })),
+            watched: Some("/n".into()),
         }
     }
 

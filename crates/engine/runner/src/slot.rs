@@ -783,7 +783,11 @@ impl Slot {
             None => self.exec_args.build(spec, path)?,
         };
         let kept = helper.and_then(|helper| helper.open.as_ref()).map(AsRawFd::as_raw_fd).or(kept);
-        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), kept, account);
+        let filter = spec.watched.as_ref().map(|folder| crate::watched::meet(folder.as_path(), spec.key, &sandbox.path));
+        let filter = filter.transpose().map_err(|error| {
+            NotStarted::new(NotStartedKind::NoResources, format!("the program cannot be watched: {error}"))
+        })?;
+        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), kept, filter.as_ref(), account);
         Ok(outcome.map_err(|error| error.raw_os_error().unwrap_or(0)))
     }
 
@@ -948,7 +952,7 @@ impl Slot {
                 outputs[at] = OutputState::NotAFile { what: format!("not whole: {error}") };
             }
         }
-        let new_files = if exit == ExitKind::Exited(0) { new_files::find(&sandbox, names()) } else { None };
+        let new_files = if exit == ExitKind::Exited(0) && spec.watched.is_none() { new_files::find(&sandbox, names()) } else { None };
         // Measured before the sandbox is cleared, which frees room.
         let lacks_output = outputs.iter().any(|output| !output.is_there());
         let has_failed = exit != ExitKind::Exited(0) || lacks_output;
@@ -958,7 +962,8 @@ impl Slot {
         let parent = std::os::unix::process::parent_id();
         let slots = || tree::children_of(parent).into_iter().map(|pid| pid as u32);
         let all_written_bytes = if has_failed { tree::written_by_slots(slots()) } else { None };
-        let has_outputs = outputs.iter().any(OutputState::is_there);
+        // What a watched program has made is found by its supervisor.
+        let has_outputs = outputs.iter().any(OutputState::is_there) || spec.watched.is_some();
         let path = (spec.keep_sandbox || has_outputs).then(|| ByteString::from(&sandbox.path));
         let inputs_modified = staged.modified();
         if has_outputs && !spec.keep_sandbox {

@@ -10,6 +10,7 @@
 
 use crate::account::become_forever;
 use crate::protocol::Account;
+use crate::seccomp::Filter;
 use crate::sys;
 use std::ffi::CStr;
 use std::io;
@@ -32,6 +33,7 @@ struct Request {
     sandbox: RawFd,
     streams: [RawFd; 3],
     kept: Option<RawFd>,
+    filter: *const Filter,
     account: Option<Ids>,
     errno: libc::c_int,
 }
@@ -85,6 +87,7 @@ impl Spawner {
     ///
     /// * `argv` and `envp`: NULL-terminated arrays of NUL-terminated strings.
     /// * `kept`: a further descriptor that the program has, by the same number.
+    /// * `filter`: what stops calls of the program until a supervisor has answered.
     /// * `account`: the system user that the program runs as, without capabilities. `None`: that of this process.
     pub fn spawn(
         &self,
@@ -93,6 +96,7 @@ impl Spawner {
         envp: &[*const libc::c_char],
         sandbox: RawFd,
         kept: Option<RawFd>,
+        filter: Option<&Filter>,
         account: Option<&Account>,
     ) -> io::Result<libc::pid_t> {
         assert!(argv.last().is_some_and(|p| p.is_null()) && envp.last().is_some_and(|p| p.is_null()));
@@ -103,6 +107,7 @@ impl Spawner {
             sandbox,
             streams: [self.null.as_raw_fd(), self.stdout.as_raw_fd(), self.stderr.as_raw_fd()],
             kept,
+            filter: filter.map_or(std::ptr::null(), std::ptr::from_ref),
             account: account.map(|Account { uid, gid, groups, .. }| Ids {
                 uid: *uid,
                 gid: *gid,
@@ -167,6 +172,13 @@ extern "C" fn child_main(request: *mut libc::c_void) -> libc::c_int {
         let mut none = std::mem::MaybeUninit::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        // The last of all: from here on calls wait.
+        if let Some(filter) = (*request).filter.as_ref()
+            && let Err(error) = filter.put_on()
+        {
+            (*request).errno = error.raw_os_error().unwrap_or(libc::EINVAL);
+            libc::_exit(127);
+        }
         libc::execve((*request).program, (*request).argv, (*request).envp);
         (*request).errno = *libc::__errno_location();
         libc::_exit(127)

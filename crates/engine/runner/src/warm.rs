@@ -261,6 +261,7 @@ mod tests {
             prints_whole: false,
             account: None,
             container: None,
+            watched: None,
         }
     }
 

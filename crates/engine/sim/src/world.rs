@@ -576,6 +576,7 @@ impl<'a> World<'a> {
             }
             NodeAction::Evict { .. }
             | NodeAction::DropPrivate { .. }
+            | NodeAction::Bring { .. }
             | NodeAction::CleanUp { .. }
             | NodeAction::Halt { .. } => {}
             NodeAction::Tell { message } => messages.push(message),

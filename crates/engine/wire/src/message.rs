@@ -196,6 +196,21 @@ pub enum ToExecutor {
     ProbePeers {
         peers: Vec<ExecutorId>,
     },
+    /// The running program of this attempt gets this file, too. `Err`: why it may not have it.
+    AddInput {
+        task: TaskId,
+        attempt: AttemptNo,
+        location: String,
+        input: Result<Box<AssignedInput>, String>,
+        /// As in [`AssignTask`].
+        permits: Vec<Permit>,
+    },
+    /// The files that a watched attempt said it has made are outputs of it. `Err`: why they may not be.
+    AdmitOutputs {
+        task: TaskId,
+        attempt: AttemptNo,
+        outputs: Result<Vec<ObjectId>, String>,
+    },
     /// What the locations of signed URLs leave out. Comes before whatever names such a location.
     Queries(Queries),
     /// What the attempt printed is kept up to byte `upto`, and more may come; `None`: no more of it is kept.

@@ -5,7 +5,7 @@
 //! keeper ends all processes of the view that both share with the program, and then itself. Where the supervisor ends as it should, it says
 //! so before. What the supervisor would have removed at its end is removed, too. With FUSE there is no listener, and the same processes end.
 
-use crate::seccomp::{Listener, checked, receive, send};
+use eyas_runner::seccomp::{Listener, checked, receive, send};
 use eyas_text::say;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,7 +32,7 @@ impl Keeper {
     /// # Errors
     /// There can be no more processes or open files.
     pub fn begin(clean: impl FnOnce()) -> io::Result<Keeper> {
-        let [ours, its] = crate::seccomp::pair()?;
+        let [ours, its] = eyas_runner::seccomp::pair()?;
         // SAFETY: this process has one thread, so the new one may do whatever this one may.
         let child = unsafe { libc::fork() };
         checked(child)?;
@@ -160,7 +160,7 @@ mod tests {
     /// Where nobody lets it go, it waits; and it is gone as soon as somebody does.
     #[test]
     fn a_keeper_goes_when_it_is_let_go() {
-        let [ours, its] = crate::seccomp::pair().unwrap();
+        let [ours, its] = eyas_runner::seccomp::pair().unwrap();
         // Not a process of its own, as this one has threads.
         let kept = thread::spawn(move || match receive(&its) {
             Ok(Some((_, None))) => drop(its),

@@ -7,7 +7,7 @@
 //! * `groups`: verified groups of files, kept in a bounded memory, and how many are read at once.
 //! * `said`: what could not be read, and the errors that programs see.
 //! * `files`: what the kernel asks ([`DataFiles`]).
-//! * `seccomp`, `skeleton`, `watch`, `notified`: the same names without FUSE, for one program and what it starts ([`Notified`]): its calls that name
+//! * `skeleton`, `watch`, `notified`: the same names without FUSE, for one program and what it starts ([`Notified`]): its calls that name
 //!   a path wait until a file that they open is complete.
 //! * `keeper`: what ends that program where nobody answers its calls any more ([`Keeper`]).
 //! * `private`: a view of all files that only this process and what it starts have, with one more directory in its root.
@@ -23,7 +23,6 @@ mod names;
 mod notified;
 mod private;
 mod said;
-mod seccomp;
 mod skeleton;
 mod watch;
 
@@ -31,4 +30,4 @@ pub use files::{DataFiles, Mount, Options, mount};
 pub use keeper::Keeper;
 pub use notified::Notified;
 pub use private::{bind, bind_read_only, enter, unbind};
-pub use seccomp::Filter;
+pub use eyas_runner::seccomp::Filter;

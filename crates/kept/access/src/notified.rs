@@ -1,6 +1,6 @@
 //! Programs see data sets without a file system of ours: a tree of empty files is mounted, and a file gets its bytes when a program opens it.
 //!
-//! Calls that name a path stop until they are answered here ([`crate::seccomp`]). The path is resolved as the kernel would, and what is
+//! Calls that name a path stop until they are answered here ([`eyas_runner::seccomp`]). The path is resolved as the kernel would, and what is
 //! found or missing tells what is to be done ([`crate::skeleton`]): a data set's names are made, a file is filled. Then the kernel carries
 //! the call out. A file that is read is opened here and given to the program, so that a program that changes the path in the meantime
 //! cannot get a file without its bytes.
@@ -9,26 +9,21 @@
 
 use crate::files::Options;
 use crate::keeper::Keeper;
-use crate::seccomp::{Call, Filter, Kind, Listener};
 use crate::skeleton::{FoundEntry, Skeleton};
 use eyas_catalog::Access;
+use eyas_runner::calls::{Walk, open_again, open_path, path_of, seen_from_here};
+use eyas_runner::seccomp::{Call, Filter, Kind, Listener};
 use eyas_text::say;
-use std::collections::VecDeque;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::mem::zeroed;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-/// The longest path that the kernel takes.
-const PATH_MAX: usize = libc::PATH_MAX as usize;
-const PAGE: usize = 4096;
-/// Symbolic links on the way to a file, as the kernel has it.
-const LINKS_MAX: u32 = 40;
 /// Programs that run one another by their first lines, as the kernel has it.
 const SCRIPTS_MAX: u32 = 5;
 
@@ -148,7 +143,11 @@ impl Answers {
     /// Whether a path that leads to nothing could lead to a data set. Most do not, as when a program looks for a library in one directory
     /// after the other.
     fn may_be_ours(&self, call: &Call, path: &Path) -> bool {
-        Walk::new(self, call).go(path, &mut |_| Ok::<_, ()>(())).passes_root
+        self.walk(call).go(path, &mut |_| Ok::<_, ()>(())).passes_root
+    }
+
+    fn walk<'a>(&'a self, call: &Call) -> Walk<'a> {
+        Walk::new(&self.at, &self.skeleton.apart, call)
     }
 
     fn answer(&self, call: &Call, path: &Path, opened: Option<Opened>) -> Answer {
@@ -233,7 +232,7 @@ impl Answers {
 
     /// Makes what a path leads through of data sets.
     fn make(&self, call: &Call, path: &Path) -> Result<(), i32> {
-        Walk::new(self, call).go(path, &mut |below| self.skeleton.make(below)).stopped.map_or(Ok(()), Err)
+        self.walk(call).go(path, &mut |below| self.skeleton.make(below)).stopped.map_or(Ok(()), Err)
     }
 }
 
@@ -242,154 +241,4 @@ const NOT_GIVEN: i32 = libc::O_PATH | libc::O_DIRECTORY;
 
 fn is_read(flags: i32) -> bool {
     flags & libc::O_ACCMODE == libc::O_RDONLY && flags & (libc::O_TRUNC | libc::O_EXCL) == 0
-}
-
-/// A walk along a path through the directories and links of the program's view, as far as there is something.
-struct Walk<'a> {
-    root: &'a Path,
-    /// A name in the root that is no data set's.
-    apart: &'a str,
-    /// Where a relative path begins.
-    begin: PathBuf,
-    pid: u32,
-}
-
-struct Walked<T> {
-    /// It came to a name in the root of the data sets.
-    passes_root: bool,
-    stopped: Option<T>,
-}
-
-impl<'a> Walk<'a> {
-    fn new(answers: &'a Answers, call: &Call) -> Walk<'a> {
-        let begin = match call.directory {
-            libc::AT_FDCWD => format!("/proc/{}/cwd", call.pid),
-            fd => format!("/proc/{}/fd/{fd}", call.pid),
-        };
-        let begin = fs::read_link(begin).ok().filter(|path| path.is_absolute()).unwrap_or_else(|| "/".into());
-        Walk { root: &answers.at, apart: &answers.skeleton.apart, begin, pid: call.pid }
-    }
-
-    /// Calls `at_missing` with what is missing below the root on the way, as seen from there; an error stops the walk.
-    fn go<T>(&self, path: &Path, at_missing: &mut dyn FnMut(&Path) -> Result<(), T>) -> Walked<T> {
-        let mut walked = Walked { passes_root: false, stopped: None };
-        let mut here = if path.is_absolute() { PathBuf::from("/") } else { self.begin.clone() };
-        let mut rest: VecDeque<OsString> = VecDeque::new();
-        let push = |rest: &mut VecDeque<OsString>, path: &Path| {
-            for (n, part) in path.components().enumerate() {
-                match part {
-                    Component::Normal(name) => rest.insert(n, name.to_owned()),
-                    Component::ParentDir => rest.insert(n, "..".into()),
-                    _ => rest.insert(n, ".".into()),
-                }
-            }
-        };
-        push(&mut rest, path);
-        let mut n_links = 0;
-        while let Some(name) = rest.pop_front() {
-            match name.as_bytes() {
-                b"." => continue,
-                b".." => {
-                    here.pop();
-                    continue;
-                }
-                b"self" if here == Path::new("/proc") => {
-                    here.push(self.pid.to_string());
-                    continue;
-                }
-                _ => {}
-            }
-            walked.passes_root |= here == self.root && name.to_str().is_some_and(|name| name != self.apart);
-            here.push(&name);
-            let mut found = fs::symlink_metadata(&here);
-            if let (true, Err(_), Ok(below)) = (walked.passes_root, &found, here.strip_prefix(self.root)) {
-                if let Err(stopped) = at_missing(below) {
-                    walked.stopped = Some(stopped);
-                    return walked;
-                }
-                found = fs::symlink_metadata(&here);
-            }
-            match found {
-                Ok(found) if found.is_symlink() => {
-                    n_links += 1;
-                    let Some(target) = fs::read_link(&here).ok().filter(|_| n_links <= LINKS_MAX) else {
-                        return walked;
-                    };
-                    here.pop();
-                    if target.is_absolute() {
-                        here = PathBuf::from("/");
-                    }
-                    push(&mut rest, &target);
-                }
-                Ok(_) => {}
-                Err(_) => return walked,
-            }
-        }
-        walked
-    }
-}
-
-/// A path of the program as this process has to name it.
-fn seen_from_here(call: &Call, path: &Path) -> PathBuf {
-    let pid = call.pid;
-    if let Ok(rest) = path.strip_prefix("/proc/self") {
-        return Path::new("/proc").join(pid.to_string()).join(rest);
-    }
-    if let Ok(rest) = path.strip_prefix("/proc/thread-self") {
-        return Path::new("/proc").join(pid.to_string()).join(rest);
-    }
-    let from = match (path.is_absolute(), call.directory) {
-        (true, _) => {
-            let root = PathBuf::from(format!("/proc/{pid}/root"));
-            match fs::read_link(&root) {
-                Ok(link) if link != Path::new("/") => root,
-                _ => return path.to_owned(),
-            }
-        }
-        (false, libc::AT_FDCWD) => PathBuf::from(format!("/proc/{pid}/cwd")),
-        (false, fd) => PathBuf::from(format!("/proc/{pid}/fd/{fd}")),
-    };
-    // Not `join`, for which an absolute path stands alone.
-    let mut text = from.into_os_string();
-    text.push("/");
-    text.push(path);
-    text.into()
-}
-
-fn open_path(path: &Path, flags: i32) -> io::Result<OwnedFd> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: the text ends in a NUL byte and lives until the call is over.
-    owned(unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC | flags) })
-}
-
-fn owned(fd: RawFd) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it has just been opened, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Opens what a descriptor without any right to it is of.
-fn open_again(fd: &OwnedFd, flags: i32) -> io::Result<OwnedFd> {
-    let flags = flags & !(libc::O_NOFOLLOW | libc::O_CREAT | libc::O_NOCTTY | libc::O_PATH) | libc::O_CLOEXEC;
-    let path = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-    // SAFETY: the text ends in a NUL byte and lives until the call is over.
-    owned(unsafe { libc::open(path.as_ptr(), flags) })
-}
-
-/// The path of a call, from the program's memory; `None`: there is none, or it is empty.
-fn path_of(call: &Call) -> Option<PathBuf> {
-    let mut text = vec![0; PATH_MAX];
-    // Memory may end with a page.
-    let first = (PAGE - call.path as usize % PAGE).min(PATH_MAX);
-    let local = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: PATH_MAX };
-    let part = |at: u64, len: usize| libc::iovec { iov_base: at as usize as *mut _, iov_len: len };
-    let remote = [part(call.path, first), part(call.path + first as u64, PATH_MAX - first)];
-    // SAFETY: the kernel writes at most as many bytes as there is room for, and checks the other side itself.
-    let n = unsafe { libc::process_vm_readv(call.pid as libc::pid_t, &local, 1, remote.as_ptr(), 2, 0) };
-    let n = usize::try_from(n).ok()?;
-    let end = text[..n].iter().position(|byte| *byte == 0)?;
-    text.truncate(end);
-    (end > 0).then(|| OsString::from_vec(text).into())
 }

@@ -399,6 +399,8 @@ impl WorldNode {
                 return vec![NodeEvent::Assigned { assignment }];
             }
             Order::Prefetch { event, .. } => return vec![event],
+            // Programs of worlds are not watched.
+            Order::Admit { .. } => {}
             Order::ShareHome { share, event } => {
                 self.home_share = share;
                 return vec![event];

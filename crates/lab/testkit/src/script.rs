@@ -186,6 +186,14 @@ impl Cluster {
                     format!("read {} on {executor}", self.core.work().location(*object))
                 }
                 Action::ProbePeers { executor, peers } => format!("probe {peers:?} from {executor}"),
+                Action::AddInput { executor, task, location, input, .. } => match input {
+                    Ok(input) => format!("add {location} to {task} on {executor} from {:?}", input.sources),
+                    Err(why) => format!("add no {location} to {task} on {executor}: {why}"),
+                },
+                Action::AdmitOutputs { executor, task, outputs, .. } => match outputs {
+                    Ok(outputs) => format!("admit {} outputs of {task} on {executor}", outputs.len()),
+                    Err(why) => format!("admit none of {task} on {executor}: {why}"),
+                },
                 // Checked above.
                 Action::ShareHome { share: HomeShare::UNLIMITED, .. } => continue,
                 Action::ShareHome { executor, share } => {
@@ -362,6 +370,7 @@ impl Cluster {
             cpu_ns: 0,
             rss_bytes_max: 0,
             left: None,
+            found: vec![],
         }
     }
 
@@ -578,6 +587,10 @@ impl NodeScript {
                 format!("drop private {task}.{attempt} {input}")
             }
             NodeAction::CleanUp { task, attempt } => format!("clean {task}.{attempt}"),
+            NodeAction::Bring { task, attempt, location, brought } => match brought {
+                Ok((input, _)) => format!("bring {task}.{attempt} {location} {input}"),
+                Err(error) => format!("bring {task}.{attempt} {location} not: {}", error.message),
+            },
             NodeAction::Tell { message } => match message {
                 NodeMessage::AttemptEnded { report } => {
                     format!("tell {}.{} {}", report.task, report.attempt, outcome_text(&report.outcome))
@@ -597,6 +610,12 @@ impl NodeScript {
                 NodeMessage::HomeNotRead { object, .. } => format!("tell not read {}", name(object)),
                 NodeMessage::PeerUnreachable { peer } => format!("tell no way to {peer}"),
                 NodeMessage::PeersProbed { round_trips } => format!("tell {} round trips", round_trips.len()),
+                NodeMessage::FileOpened { task, attempt, location } => {
+                    format!("tell {task}.{attempt} opened {location}")
+                }
+                NodeMessage::FilesMade { task, attempt, locations } => {
+                    format!("tell {task}.{attempt} made {}", locations.join(" "))
+                }
             },
         }
     }
@@ -669,6 +688,25 @@ impl NodeScript {
             needs: None,
             why: Why::default(),
         }
+    }
+
+    /// The running program has named this file, and the dispatcher has said how it comes.
+    pub fn named(&mut self, task: u64, input: &In) -> &mut NodeScript {
+        let (task, attempt, location) = (TaskId(task), AttemptNo(1), input.name.to_string());
+        self.feed(NodeEvent::FileOpened { task, attempt, location: location.clone() });
+        let added = self.assignment(task.0, 1, 1, std::slice::from_ref(input), &[]).inputs.remove(0);
+        self.feed(NodeEvent::InputAdded { task, attempt, location, input: Ok(Box::new(added)) });
+        self
+    }
+
+    /// The program ended well and made these files, which nobody declared, each of 5 bytes.
+    pub fn exited_with(&mut self, task: u64, made: &[&str]) -> &mut NodeScript {
+        let (attempt, locations) = (AttemptNo(1), made.iter().map(|name| (*name).to_string()).collect());
+        self.feed(NodeEvent::FilesMade { task: TaskId(task), attempt, locations });
+        let found = made.iter().map(|name| self.object(name)).collect();
+        let exit = Exit { found, ..self.exit_of(Ok(()), &vec![5; made.len()], &[]) };
+        self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt, exit });
+        self
     }
 
     /// Home answers that `name` has `size_bytes` and the stamp `bytes`.
@@ -767,6 +805,7 @@ impl NodeScript {
             cpu_ns: 0,
             rss_bytes_max: 0,
             left: None,
+            found: vec![],
             outputs: outputs.iter().map(|size| Some(*size)).collect(),
             inputs_modified: inputs_modified.to_vec(),
             inputs_damaged: inputs_modified.to_vec(),

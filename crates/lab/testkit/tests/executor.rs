@@ -481,3 +481,42 @@ fn an_attempt_that_has_the_disk_to_itself_fails_for_itself_or_for_the_disk() {
         n.failed_on(0, disk).expect(&["clean 0.1", &format!("tell 0.1 failed {expected}")]);
     }
 }
+
+#[test]
+fn a_watched_program_gets_files_while_it_runs_and_they_stay_until_it_has_ended() {
+    let mut n = NodeScript::new(2, 20);
+    n.assign(0, &[], &[]).expect(&["start 0.1"]);
+    n.named(0, &unknown("x")).expect(&["tell 0.1 opened x", "ask x"]);
+    n.answer("x", "v1", 10).expect(&["fetch x from home"]);
+    n.arrived("x", None, "v1", 10).expect(&["tell has x", "bring 0.1 x 0"]);
+    // A second time it is here; another file comes from a peer.
+    n.named(0, &known("x", "v1", 10, &[])).expect(&["tell 0.1 opened x", "bring 0.1 x 0"]);
+    n.named(0, &known("y", "v1", 10, &[7])).expect(&["tell 0.1 opened y", "fetch y from 7"]);
+    n.arrived("y", Some(7), "v1", 10).expect(&["tell has y", "bring 0.1 y 1"]);
+    // The cache is full of what the program may have open: the next file is for it alone.
+    n.named(0, &known("z", "v1", 10, &[7])).expect(&["tell 0.1 opened z", "fetch z for 0.1 from home"]);
+    n.arrived_private(0, 2, "v1", 10).expect(&["bring 0.1 z 2"]);
+    n.exited_with(0, &["out"]);
+    n.expect(&["tell 0.1 made out", "store out in the cache", "evict x"]);
+    n.stored(0, 0, 5).expect(&["tell has out", "tell 0.1 done", "land out from the cache"]);
+    let remote = CacheOutcome::RemoteHit { from: ExecutorId(7) };
+    assert_eq!(n.outcomes(), [CacheOutcome::Miss, remote, CacheOutcome::Direct]);
+    n.landed(0, 0, true).recorded(0);
+    assert!(n.core.is_idle());
+    n.core.sanity_check();
+}
+
+#[test]
+fn what_a_watched_program_cannot_have_is_an_error_of_one_call() {
+    let mut n = NodeScript::new(1, 20);
+    n.assign(0, &[], &[]).expect(&["start 0.1"]);
+    n.named(0, &known("x", "v1", 10, &[])).expect(&["tell 0.1 opened x", "fetch x from home"]);
+    n.missed("x", None, TransferErrorKind::Unavailable).expect(&["bring 0.1 x not: of a test"]);
+    // It may ask again, and end while it waits.
+    n.named(0, &known("x", "v1", 10, &[])).expect(&["tell 0.1 opened x", "fetch x from home"]);
+    n.exited(0, &[]);
+    n.expect(&["clean 0.1", "tell 0.1 done"]);
+    n.arrived("x", None, "v1", 10).expect(&["tell has x"]);
+    n.core.sanity_check();
+    assert_eq!(n.core.cache().reserved_bytes(), 0);
+}

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::line::Task;
 use crate::made::container_files;
+use eyas_terms::array::WATCH_VARIABLE;
 use std::borrow::Cow;
 
 /// An output that nobody wants. It is taken for none, so that any number of tasks may have it.
@@ -23,6 +24,10 @@ pub(crate) fn contain(task: &mut Task<'_>, default: Option<&str>) -> Result<(), 
     if task.dynamic {
         let why = "a task that adds tasks cannot run in a container, where it does not reach the dispatcher";
         return Err(Error::invalid(why).field("container").hint("leave out `container` or `dynamic`"));
+    }
+    if task.env.iter().any(|(name, _)| name == WATCH_VARIABLE) {
+        let why = "a task in a container is not watched";
+        return Err(Error::invalid(why).field("container").hint("leave out `container`, or `watch` and declare the files"));
     }
     let files = container_files(&image)?.into_iter();
     task.inputs.extend(files.map(|(name, at)| File { name: Some(name.into()), location: at.into() }));

@@ -9,7 +9,7 @@ use crate::error::{Error, shown};
 use crate::file::File;
 use crate::made::{WISH_FIELDS, Wish};
 use crate::units;
-use eyas_terms::array::{CONTAINER_NAME, Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
+use eyas_terms::array::{CONTAINER_NAME, Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME, WATCH_VARIABLE};
 use eyas_terms::location::MADE;
 use eyas_terms::needs::{AMOUNT_MAX, Needs, PARTS, check_name};
 use eyas_text::nearest;
@@ -40,6 +40,7 @@ pub const FIELDS: &[&str] = &[
     "priority",
     "label",
     "reduce",
+    "watch",
     "dynamic",
     "promises",
     "hints",
@@ -207,6 +208,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
         let mut needs = Needs::default();
         let mut printed = Vec::new();
         let mut shell = None;
+        let mut is_watched = false;
         while let Some(Text(key)) = map.next_key()? {
             let Some(i) = FIELDS.iter().position(|f| *f == key) else {
                 return Err(unknown_field(&key));
@@ -264,6 +266,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                     task.priority = map.next_value_seed(seed)? as i32;
                 }
                 "label" => task.label = map.next_value::<Text>()?.0,
+                "watch" => is_watched = map.next_value()?,
                 "dynamic" => task.dynamic = map.next_value()?,
                 "promises" => {
                     task.promises = map.next_value::<Vec<Text>>()?.into_iter().map(|t| t.0).collect()
@@ -287,6 +290,15 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             }
         }
         task.outputs.append(&mut printed);
+        if task.env.iter().any(|(name, _)| name == WATCH_VARIABLE) && is_watched {
+            return Err(de::Error::custom(format!(
+                "`watch` sets the variable {WATCH_VARIABLE}, which is in `env`, too{HINT}leave one of them out"
+            )));
+        }
+        if is_watched {
+            // The location follows where the list's own is known.
+            task.env.push((WATCH_VARIABLE.into(), "".into()));
+        }
         task.needs = (!needs.is_empty()).then(|| Box::new(needs));
         if seen & 0b10 == 0 {
             return Err(de::Error::custom(format!(

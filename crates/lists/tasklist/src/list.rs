@@ -18,7 +18,7 @@ use crate::fold::{Chunk, Shape};
 use crate::line::Task;
 use crate::location::{self, RUN_FILE};
 use eyas_folder::why_not_below;
-use eyas_terms::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskArray};
+use eyas_terms::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskArray, WATCH_VARIABLE};
 use eyas_terms::is_directory;
 use eyas_terms::location::is_made_tree;
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -746,7 +746,9 @@ fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, b
             return Err(bad(name, Error::invalid(why).field("env")));
         }
         push_text(chunk, "env", name)?;
-        push_text(chunk, "env", value)?;
+        let here = if base.is_empty() { "/" } else { base };
+        let is_here = name == WATCH_VARIABLE && value.is_empty();
+        push_text(chunk, "env", if is_here { here } else { value })?;
     }
     Ok(())
 }

@@ -55,6 +55,8 @@ impl Workload {
                 _ => None,
             }),
             Event::OutputsHome { task, .. }
+            | Event::FileOpened { task, .. }
+            | Event::FilesMade { task, .. }
             | Event::TaskRestored { task, .. }
             | Event::TaskRevived { task }
             | Event::AttemptGivenUp { task, .. }
@@ -73,7 +75,9 @@ impl Workload {
                 self.why_unnamed(*object)
             }
             NodeMessage::AttemptEnded { report } => self.find_nonsense_in_report(report),
-            NodeMessage::OutputsHome { task, .. } => self.why_not_submitted(*task),
+            NodeMessage::OutputsHome { task, .. }
+            | NodeMessage::FileOpened { task, .. }
+            | NodeMessage::FilesMade { task, .. } => self.why_not_submitted(*task),
             NodeMessage::CacheResized { cache_bytes } => why_no_cache(*cache_bytes),
             NodeMessage::InputMoved(_)
             | NodeMessage::PartsRemoved { .. }

@@ -28,6 +28,9 @@ impl Executor {
         attempt.rss_bytes_max = exit.rss_bytes_max;
         attempt.left = exit.left;
         self.slots.ended(attempt, exit.exited.since_ns(exit.started));
+        attempt.assignment.outputs.extend(&exit.found);
+        self.end_of_watch(id);
+        let attempt = &self.attempts[&id];
 
         let of_cache = |i: &&u32| attempt.inputs[**i as usize].plan == Plan::Cache;
         let wrote = exit.inputs_modified.iter().any(|i| of_cache(&i));

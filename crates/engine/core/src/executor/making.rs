@@ -89,16 +89,19 @@ impl Executor {
         let transfer = self.transfers.remove(&target).expect("just seen");
         self.cache.abort(object);
         self.doomed.remove(&object);
-        for (id, _) in waiters {
-            self.wait_for_space(id, false, out);
-        }
-        if let Some(batch) = transfer.batch {
-            self.prefetch_failed(batch, object, TransferErrorKind::NoSpace, out);
-        }
         let error = TransferError {
             kind: TransferErrorKind::NoSpace,
             message: format!("it has {bytes} bytes, and the cache has no room for them"),
         };
+        for (id, i) in waiters {
+            match self.is_added(id, i) {
+                true => self.not_brought(id, i, &error, out),
+                false => self.wait_for_space(id, false, out),
+            }
+        }
+        if let Some(batch) = transfer.batch {
+            self.prefetch_failed(batch, object, TransferErrorKind::NoSpace, out);
+        }
         self.not_served(object, &error, out);
     }
 }

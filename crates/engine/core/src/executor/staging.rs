@@ -9,6 +9,7 @@ use crate::event::{
 };
 use eyas_terms::{CacheOutcome, Failure, FailureKind, ObjectId, RunId, Timestamp};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An object that an attempt reads through the cache.
 struct Want {
@@ -78,6 +79,8 @@ impl Executor {
             n_outputs_pending: 0,
             reported: vec![],
             gpus: vec![],
+            opening: BTreeSet::new(),
+            added: BTreeMap::new(),
         });
         let mut ask = vec![];
         for (i, input) in attempt.assignment.inputs.iter().enumerate() {
@@ -156,14 +159,19 @@ impl Executor {
                     let input = &mut attempt.inputs[i as usize];
                     (input.plan, input.size_bytes, input.expect) = Self::plan_from(assigned, &answer);
                     attempt.n_unknown -= 1;
-                    if attempt.n_unknown == 0 {
+                    if attempt.added.contains_key(&i) {
+                        self.bring(id, i, out);
+                    } else if attempt.n_unknown == 0 {
                         self.reserve_or_block(now, id, out);
                     }
                 }
             }
             Err(error) => {
-                for (id, _) in asking.waiters {
-                    self.fail(id, failure_of(&error), out);
+                for (id, i) in asking.waiters {
+                    match self.is_added(id, i) {
+                        true => self.not_brought(id, i, &error, out),
+                        false => self.fail(id, failure_of(&error), out),
+                    }
                 }
             }
         }

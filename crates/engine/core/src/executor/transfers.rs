@@ -239,9 +239,13 @@ impl Executor {
             let input = &mut attempt.inputs[*i as usize];
             input.outcome = Some(if n == 0 { first } else { CacheOutcome::Joined });
             input.size_bytes = bytes.size_bytes;
-            input.wait_ns = now.since_ns(attempt.times.received);
+            let wanted = attempt.added.get(i).map_or(attempt.times.received, |added| added.named);
+            input.wait_ns = now.since_ns(wanted);
             attempt.n_missing -= 1;
-            self.start_when_ready(now, *id);
+            match self.is_added(*id, *i) {
+                true => self.brought(*id, *i, out),
+                false => self.start_when_ready(now, *id),
+            }
         }
         if let Target::Cache(object) = target {
             self.drop_if_doomed(object, out);
@@ -336,6 +340,10 @@ impl Executor {
         }
         let failure = transfer.failure(&error);
         for (id, input) in &transfer.waiters {
+            if self.is_added(*id, *input) {
+                self.not_brought(*id, *input, &error, out);
+                continue;
+            }
             if no_space && (!is_private || self.may_find_room(*id)) {
                 self.wait_for_space(*id, is_private, out);
                 continue;
@@ -381,7 +389,8 @@ impl Executor {
     }
 
     pub(super) fn begin_transfers(&mut self, out: &mut Vec<NodeAction>) {
-        if self.alone.is_some_and(|id| matches!(self.attempts[&id].state, State::Queued | State::Running)) {
+        let is_in_program = |a: &Attempt| matches!(a.state, State::Queued | State::Running) && a.n_missing == 0;
+        if self.alone.is_some_and(|id| is_in_program(&self.attempts[&id])) {
             return;
         }
         self.streams.look_at_small(&self.config);

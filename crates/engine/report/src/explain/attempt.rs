@@ -36,6 +36,7 @@ pub(super) fn tell_attempt(story: &TaskStory, history: &History, i: usize, a: &A
     }
     if let Some(report) = &a.report {
         where_inputs_came_from(a, report, text);
+        what_it_made(a, text);
         where_time_went(story, history, i, a, report, text);
     }
     how_it_ended(history, is_last, a, text);
@@ -148,6 +149,10 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
             CacheOutcome::Made => format!("made on this node in {waited}"),
             CacheOutcome::InPlace => "read in place, home is the node's own disk".to_string(),
         };
+        let from = match a.named.contains(&input.object.0) {
+            true => format!("{from}; named by the program, not declared"),
+            false => from,
+        };
         let text_of_size = size(input.size_bytes);
         let _ = writeln!(text, "    {:<width$}  {text_of_size:>10}  {from}", name(input.object));
     }
@@ -155,6 +160,20 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
         let rest = &report.inputs[INPUTS_SHOWN..];
         let bytes = sum(rest.iter().map(|i| i.size_bytes));
         let _ = writeln!(text, "    and {} more, {}", rest.len(), size(bytes));
+    }
+}
+
+/// The files that nobody declared.
+fn what_it_made(a: &Attempt, text: &mut String) {
+    if a.made.is_empty() {
+        return;
+    }
+    text.push_str("  Made, and not declared:\n");
+    for location in a.made.iter().take(INPUTS_SHOWN) {
+        let _ = writeln!(text, "    {}", line_of(location).at_most(INPUT_CHARS_MAX));
+    }
+    if a.made.len() > INPUTS_SHOWN {
+        let _ = writeln!(text, "    and {} more", a.made.len() - INPUTS_SHOWN);
     }
 }
 

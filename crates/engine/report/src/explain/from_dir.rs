@@ -169,6 +169,7 @@ impl Collector<'_> {
             Event::CancelRequested { run, .. } => self.is_of_run(fold, *run),
             Event::TaskRestored { task: of, .. } | Event::OutputsHome { task: of, .. } => *of == task,
             Event::AttemptEnded { report, .. } => report.task == task,
+            Event::FilesMade { task: of, .. } => *of == task,
             _ => false,
         }
     }
@@ -182,6 +183,7 @@ impl Collector<'_> {
             }
             Action::EndTask { task: of, .. }
             | Action::ReviveTask { task: of, .. }
+            | Action::AddInput { task: of, .. }
             | Action::CancelAttempt { task: of, .. } => *of == task,
             _ => false,
         }

@@ -10,7 +10,7 @@ use eyas_core::event::*;
 use eyas_core::log::{Header, Line, PrintedLine, What};
 use eyas_terms::*;
 use eyas_text::{line_of, shown};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One attempt as the lines describe it.
@@ -38,6 +38,10 @@ pub(super) struct Attempt {
     pub over: Option<Timestamp>,
     /// By object, in this attempt's life.
     pub objects: BTreeMap<u32, String>,
+    /// Files that its program named and that are none of the task's inputs.
+    pub named: BTreeSet<u32>,
+    /// Locations of the files that its program made and that are none of the task's outputs.
+    pub made: Vec<String>,
     /// Executors that its inputs came from, in this attempt's life.
     pub peers: BTreeMap<u32, String>,
 }
@@ -181,6 +185,11 @@ impl StoryReader<'_> {
             Event::OutputsHome { task, attempt, result, .. } if task == this => {
                 self.on_outputs_home(t, attempt, result);
             }
+            Event::FilesMade { task, attempt, locations, .. } if task == this => {
+                if let Some(a) = self.history.attempts.last_mut().filter(|a| a.attempt == attempt) {
+                    a.made = locations;
+                }
+            }
             Event::TaskRestored { task, outcome, .. } if task == this => {
                 self.history.ended.get_or_insert((t, outcome));
             }
@@ -202,6 +211,12 @@ impl StoryReader<'_> {
             Action::CancelAttempt { task, attempt, .. } if task == this => {
                 if let Some(a) = self.history.attempts.last_mut().filter(|a| a.attempt == attempt) {
                     a.cancel_asked = Some(t);
+                }
+            }
+            Action::AddInput { task, attempt, location, input: Ok(input), .. } if task == this => {
+                if let Some(a) = self.history.attempts.last_mut().filter(|a| a.attempt == attempt) {
+                    a.objects.insert(input.object.0, location);
+                    a.named.insert(input.object.0);
                 }
             }
             Action::EndTask { task, outcome, .. } if task == this => self.history.ended = Some((t, outcome)),

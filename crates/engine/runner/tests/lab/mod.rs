@@ -76,6 +76,7 @@ impl Lab {
             prints_whole: false,
             account: None,
             container: None,
+            watched: None,
         }
     }
 

@@ -22,6 +22,7 @@ mod peers;
 mod printing;
 mod programs;
 mod space;
+mod undeclared;
 mod writes;
 
 pub use self::input::{Input, Inputs};
@@ -42,6 +43,7 @@ use self::space::Space;
 use self::writes::Writes;
 use super::processors::Looks;
 use super::slots::Slots;
+use super::supervisor::Supervisors;
 use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry, system_users};
 use crate::machine::MemoryKills;
 use crate::{clock, descriptors};
@@ -84,6 +86,8 @@ pub struct Agent {
     connection: Connection,
     attempts: Attempts,
     slots: Slots,
+    /// Programs whose files are not declared.
+    supervisors: Supervisors,
     /// The names by which programs know the gpus of this node.
     gpu_names: Vec<String>,
     /// What runs programs in containers; `None`: what is usual.
@@ -162,6 +166,7 @@ impl Agent {
             connection: Connection::new(about, identity, join, inputs.clone()),
             attempts: Attempts::default(),
             slots,
+            supervisors: Supervisors::new(path, inputs.clone()),
             gpu_names: options.gpu_names,
             container_command: options.container_command,
             line_shell: options.line_shell,
@@ -274,6 +279,9 @@ impl Agent {
                 self.writes.settle(whole);
                 self.take_end(*report, false);
             }
+            Input::FileNamed { key, name, reply } => self.on_file_named(key, &name, reply),
+            Input::FolderNamed { key, name, reply } => self.on_folder_named(key, &name, reply),
+            Input::FilesFound { key, exit, made } => self.on_files_found(key, exit, made),
             Input::LookedBefore { start } => self.start_after_look(&start),
             Input::Allowed { start, refusal } => self.start_if_allowed(*start, refusal),
             Input::EndHeld { report } => self.take_end(*report, true),
@@ -327,8 +335,12 @@ impl Agent {
                 self.peers.permit(permits);
                 self.begin(assignment, (spec, prints_whole), principal);
             }
+            Order::Admit { task, attempt, outputs } => self.on_admitted((task, attempt), outputs),
             Order::Prefetch { permits, event } => {
                 self.peers.permit(permits);
+                if let NodeEvent::InputAdded { input: Ok(input), .. } = &event {
+                    self.objects.learn(std::slice::from_ref(&**input));
+                }
                 self.node.feed(event);
             }
             Order::ShareHome { share, event } => {
@@ -498,6 +510,9 @@ impl Agent {
                 self.land((task, attempt), output, object, cached)
             }
             NodeAction::DropPrivate { task, attempt, input } => self.private.remove((task, attempt), input),
+            NodeAction::Bring { task, attempt, location, brought } => {
+                self.bring((task, attempt), &location, brought)
+            }
             NodeAction::CleanUp { task, attempt } => self.clean_up((task, attempt)),
             NodeAction::Tell { message } => self.tell(message),
         }
@@ -515,7 +530,12 @@ impl Agent {
         // Home sends an object from its beginning, into space of its own.
         self.peers.forget_begun(object);
         let private = match target {
-            Target::Private { task, attempt, input } => Some(self.private.path((task, attempt), input)),
+            Target::Private { task, attempt, input } => {
+                if let Some(of) = self.attempts.find_mut((task, attempt)) {
+                    of.n_private = of.n_private.max(input + 1);
+                }
+                Some(self.private.path((task, attempt), input))
+            }
             Target::Cache(_) => None,
         };
         let location = self.node.book().location(object).to_string();

@@ -26,6 +26,7 @@ mod rights;
 pub mod scratch;
 mod shown;
 mod slots;
+mod supervisor;
 pub mod system_users;
 mod watch;
 

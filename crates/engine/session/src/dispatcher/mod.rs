@@ -440,6 +440,15 @@ impl<O: Outside> Session<O> {
                 let permits = self.permits(executor, &inputs);
                 self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
             }
+            Action::AddInput { executor, task, attempt, location, input } => {
+                let inputs = input.as_ref().map_or(&[][..], |input| std::slice::from_ref(&**input));
+                self.tell_sources(executor, inputs);
+                let permits = self.permits(executor, inputs);
+                self.tell(executor, ToExecutor::AddInput { task, attempt, location, input, permits });
+            }
+            Action::AdmitOutputs { executor, task, attempt, outputs } => {
+                self.tell(executor, ToExecutor::AdmitOutputs { task, attempt, outputs })
+            }
             Action::ShareHome { executor, share } => self.tell(executor, ToExecutor::Home(share)),
             Action::CancelPrefetch { executor, objects } => {
                 self.tell(executor, ToExecutor::CancelPrefetch { objects })

@@ -147,6 +147,11 @@ impl Attempts {
         }
     }
 
+    /// Its program has made these further outputs.
+    pub(super) fn found(&mut self, id: AttemptId, outputs: &[ObjectId]) {
+        self.change(id, |of| of.outputs.extend(outputs));
+    }
+
     fn change(&mut self, id: AttemptId, change: impl FnOnce(&mut Attempt)) {
         if let Some(attempt) = self.by_id.get_mut(&id) {
             change(attempt);

@@ -286,6 +286,8 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
             true
         }
         NodeMessage::OutputsHome { .. }
+        | NodeMessage::FileOpened { .. }
+        | NodeMessage::FilesMade { .. }
         | NodeMessage::CacheResized { .. }
         | NodeMessage::PeersProbed { .. }
         | NodeMessage::PeerUnreachable { .. }

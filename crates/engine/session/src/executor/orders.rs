@@ -28,6 +28,8 @@ pub enum Order {
         principal: Principal,
         prints_whole: bool,
     },
+    /// The files that the program of a watched attempt has made are these outputs, or may not be any; then its end is to be fed.
+    Admit { task: TaskId, attempt: AttemptNo, outputs: Result<Vec<ObjectId>, String> },
     /// Keep the permissions, and feed the state machine the event.
     Prefetch { permits: Permits, event: NodeEvent },
     /// Keep to this share of home storage, and feed the state machine the event.
@@ -85,6 +87,16 @@ impl DispatcherLink {
             ToExecutor::Prefetch { batch, mut inputs, locations, permits } => {
                 let permits = adopt_inputs(book, &mut inputs, locations.iter(), permits);
                 return Order::Prefetch { permits, event: NodeEvent::PrefetchRequested { batch, inputs } };
+            }
+            ToExecutor::AddInput { task, attempt, location, mut input, permits } => {
+                let inputs = input.as_mut().map_or(&mut [][..], |input| std::slice::from_mut(&mut **input));
+                let permits = adopt_inputs(book, inputs, [&location].into_iter(), permits);
+                let event = NodeEvent::InputAdded { task, attempt, location, input };
+                return Order::Prefetch { permits, event };
+            }
+            ToExecutor::AdmitOutputs { task, attempt, outputs } => {
+                // The driver has the locations, in this order, and names them.
+                return Order::Admit { task, attempt, outputs };
             }
             ToExecutor::Home(share) => {
                 let event = NodeEvent::HomeShared { streams: share.streams.min(home_streams_max) };

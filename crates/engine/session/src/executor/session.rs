@@ -127,6 +127,19 @@ impl ExecutorSession {
         self.attempts.judge(id, ended, was_held, node_ends)
     }
 
+    /// The dispatcher has admitted the files that the program of a watched attempt made, at these locations and with these numbers of
+    /// its own, as further outputs. Gives our numbers.
+    pub fn admit(&mut self, id: AttemptId, locations: &[String], theirs: &[ObjectId]) -> Vec<ObjectId> {
+        let mut ours = vec![];
+        for (location, theirs) in locations.iter().zip(theirs) {
+            let object = self.book.intern(location);
+            self.book.pair(object, *theirs);
+            ours.push(object);
+        }
+        self.attempts.found(id, &ours);
+        ours
+    }
+
     // ------------------------------------------------------------ the dispatcher
 
     /// There is a connection: what is to be said first on it.

@@ -179,6 +179,8 @@ impl Desk {
             }
             // It was carried out before.
             Action::ProbePeers { .. } => {}
+            // No simulated program names a file that it has not declared.
+            Action::AddInput { .. } | Action::AdmitOutputs { .. } => {}
             // Simulated home storage does not know where its files lie.
             Action::FindPlaces { .. } => {}
             Action::EndTask { task, outcome, by } => {

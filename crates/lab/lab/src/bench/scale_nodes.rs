@@ -399,7 +399,7 @@ impl EmulatedNode {
                 self.link.say(FromExecutor::Looked { ask, has_begun: false, printed });
             }
             // There are no transfers, no home, no output and no other dispatcher.
-            Order::MeetPeers(_) | Order::Move | Order::SendPrinted { .. } => {}
+            Order::MeetPeers(_) | Order::Move | Order::SendPrinted { .. } | Order::Admit { .. } => {}
             Order::RenewLease { idle_ns } => self.beats.answered(idle_ns),
             Order::End { .. } => self.has_ended = true,
         }
@@ -422,6 +422,7 @@ impl EmulatedNode {
                         cpu_ns: 0,
                         rss_bytes_max: 0,
                         left: None,
+                        found: vec![],
                         outputs: vec![],
                         inputs_modified: vec![],
                         inputs_damaged: vec![],

@@ -351,6 +351,8 @@ impl World {
                     let work = NodeWork::Land { id: (task, attempt), output, object, cached };
                     self.after(takes, Ev::Done { n, epoch, work });
                 }
+                // Programs of worlds are not watched.
+                NodeAction::Bring { .. } => {}
                 NodeAction::DropPrivate { task, attempt, input } => {
                     self.nodes[n].private.remove(&((task, attempt), input));
                 }

@@ -179,6 +179,7 @@ impl Chance {
                     cpu_ns: 0,
                     rss_bytes_max: 0,
                     left: None,
+                    found: vec![],
                     outputs: vec![],
                     inputs_modified: vec![],
                     inputs_damaged: vec![],

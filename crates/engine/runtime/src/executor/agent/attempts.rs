@@ -1,6 +1,8 @@
 //! What the agent knows of each attempt on this node beyond the state machine.
 
+use super::undeclared::{Found, state_of};
 use super::{AttemptId, runner};
+use crate::executor::supervisor::{FileAnswer, Made};
 use crate::executor::system_users::nobody;
 use crate::executor::watch::Watched;
 use eyas_data::Halt;
@@ -10,7 +12,9 @@ use eyas_terms::array::TaskSpec;
 use eyas_terms::*;
 use eyas_wire::users::Principal;
 use rustc_hash::FxHashMap;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 
 /// One attempt, from its assignment until it is cleaned up.
 pub(super) struct Attempt {
@@ -41,6 +45,12 @@ pub(super) struct Attempt {
     pub(super) halt: Halt,
     /// The numbers of the trees among its inputs, which stay as long as it needs them.
     pub(super) trees: Vec<u64>,
+    /// Who waits for a file that its program has named, by the file's location.
+    pub(super) naming: HashMap<String, Vec<Sender<FileAnswer>>>,
+    /// Its program has ended, and made files that nobody declared.
+    pub(super) found: Option<Found>,
+    /// No input with this number or a higher one has a private copy that its program has named.
+    pub(super) n_private: u32,
 }
 
 impl Attempt {
@@ -61,6 +71,14 @@ impl Attempt {
         self.started = None;
         self.sandbox = report.sandbox.as_ref().map(|s| s.as_path().to_path_buf());
         self.output_states = std::mem::take(&mut report.outputs);
+    }
+
+    /// These files, which nobody declared, are its outputs, too.
+    pub(super) fn admit(&mut self, made: Vec<Made>, locations: &[String]) {
+        for (made, location) in made.into_iter().zip(locations) {
+            self.spec.outputs.push((made.name.clone(), location.clone()));
+            self.output_states.push(state_of(made));
+        }
     }
 
     pub(super) fn sandbox(&self) -> Option<&Path> {
@@ -145,6 +163,9 @@ impl Attempts {
             linked: vec![],
             halt,
             trees: vec![],
+            naming: HashMap::new(),
+            found: None,
+            n_private: 0,
         });
         self.by_id.insert(id, attempt);
     }

@@ -202,6 +202,10 @@ impl Home {
         self.used.report(clock::now(), n_streams, self.homes.moved_bytes(), self.share)
     }
 
+    pub(super) fn homes(&self) -> Homes {
+        self.homes.clone()
+    }
+
     /// The homes that transfers wait for.
     pub(super) fn away(&self) -> Vec<HomeAway> {
         self.waits.away()

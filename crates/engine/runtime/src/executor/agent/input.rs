@@ -4,12 +4,14 @@
 use super::runner;
 use super::{AttemptId, NetError, Writer, net};
 use crate::executor::processors::Looks;
+use crate::executor::supervisor::{FileAnswer, FolderAnswer, Made};
 use crate::executor::watch::Watched;
-use eyas_core::event::{NodeEvent, Placed, Staged};
+use eyas_core::event::{Exit, NodeEvent, Placed, Staged};
 use eyas_data::{Digest, Incoming};
 use eyas_terms::processors::ProcessorUse;
 use eyas_terms::{ExecutorId, ObjectId, TaskId};
 use eyas_wire::message::{ToExecutor, Welcome};
+use std::sync::mpsc::Sender;
 use tokio::sync::mpsc;
 
 /// The sending end of the agent's queue, for everything that runs on a thread or a task of its own.
@@ -69,6 +71,24 @@ pub enum Input {
     Looked {
         report: Box<runner::RunReport>,
         whole: Vec<Watched>,
+    },
+    /// A watched program has named this file below its sandbox, and it is not there.
+    FileNamed {
+        key: u64,
+        name: String,
+        reply: Sender<FileAnswer>,
+    },
+    /// A watched program has named this directory below its sandbox.
+    FolderNamed {
+        key: u64,
+        name: String,
+        reply: Sender<FolderAnswer>,
+    },
+    /// A watched program has ended, and made these files; or why they are not to be kept.
+    FilesFound {
+        key: u64,
+        exit: Box<Exit>,
+        made: Result<Vec<Made>, String>,
     },
     /// The doubted inputs of an attempt that is to start were read through, see [`Start`].
     LookedBefore {

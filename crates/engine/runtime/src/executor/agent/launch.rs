@@ -46,6 +46,8 @@ pub(super) struct Launch<'a> {
     /// The shell for lines that choose none; `None`: what is usual.
     pub(super) line_shell: Option<Shell>,
     pub(super) settings: &'a Settings,
+    /// Where the supervisor of its program listens, if it is watched.
+    pub(super) watched: Option<PathBuf>,
 }
 
 impl Launch<'_> {
@@ -69,6 +71,7 @@ impl Launch<'_> {
             prints_whole: self.attempt.prints_whole,
             account: self.attempt.account().cloned(),
             container: self.find_container().map(Box::new),
+            watched: self.watched.as_deref().map(runner::ByteString::from),
         })
     }
 

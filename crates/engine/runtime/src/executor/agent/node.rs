@@ -54,6 +54,7 @@ fn without_program(at: Timestamp, outputs: Vec<Option<u64>>) -> Exit {
         cpu_ns: 0,
         rss_bytes_max: 0,
         left: None,
+        found: vec![],
         outputs,
         inputs_modified: vec![],
         inputs_damaged: vec![],

@@ -5,6 +5,7 @@
 use super::failure::{disk_of, drop_part, ended, of_container, of_ending_node, of_lack_of_memory, result_of};
 use super::input::{Input, Start};
 use super::launch::Launch;
+use super::undeclared::why_not_watched;
 use super::{Agent, AttemptId, ExecutorError, printing, runner};
 use crate::clock;
 use crate::executor::home_io::by_programs;
@@ -131,6 +132,20 @@ impl Agent {
             self.writes.link(attempt, staged, &self.objects, self.node.session.book());
         }
         let attempt = self.attempts.find(id).expect("an attempt that starts has been assigned");
+        let watched = match attempt.spec.watched_at() {
+            None => Ok(None),
+            Some(_) => match why_not_watched(&attempt.spec, attempt.account().is_some()) {
+                Some(why) => Err(Failure { kind: FailureKind::NotStarted, message: why }),
+                None => self.supervisors.folder().map(|folder| Some(folder.to_owned())).map_err(|error| {
+                    let message = format!("programs cannot be watched on this node: {error}");
+                    Failure { kind: FailureKind::Node, message }
+                }),
+            },
+        };
+        let watched = match watched {
+            Ok(watched) => watched,
+            Err(failure) => return self.node.fail_unstarted(id, failure),
+        };
         let known = self.node.session.attempts().find(id).expect("the session knows all attempts");
         let launch = Launch {
             id,
@@ -150,6 +165,7 @@ impl Agent {
             container_command: self.container_command.as_deref(),
             line_shell: self.line_shell,
             settings: self.connection.settings(),
+            watched,
         };
         let Some(spec) = launch.find_spec() else {
             return self.node.end_at_once(id, attempt.spec.outputs.len());
@@ -178,6 +194,9 @@ impl Agent {
 
     /// Ends the program of an attempt, if it was handed to a slot.
     pub(super) fn kill(&mut self, id: AttemptId) {
+        if self.give_found_up(id) {
+            return;
+        }
         let Some(attempt) = self.attempts.find_mut(id) else { return };
         let ended = self.printing.let_go(id, &mut self.node.session);
         if !ended.is_empty() {
@@ -310,7 +329,11 @@ impl Agent {
             inputs_damaged,
             disk,
             left: report.new_files.map(|new| Box::new(left_of(&new))),
+            found: vec![],
         };
+        if let Some(program) = self.supervisors.take(report.key) {
+            return self.watched_ended(id, program, Box::new(exit));
+        }
         let ended = match node_ends {
             true => vec![(id, Box::new(exit))],
             false => self.printing.hold(id, report.key, exit, &mut self.node.session),
@@ -350,7 +373,8 @@ impl Agent {
         }
         self.writes.end(&attempt);
         self.objects.release_trees(&attempt.trees);
-        self.private.remove_all(id, attempt.spec.inputs.len() as u32);
+        drop(self.supervisors.take(attempt.key));
+        self.private.remove_all(id, attempt.n_private.max(attempt.spec.inputs.len() as u32));
     }
 }
 

@@ -200,6 +200,7 @@ fn exit(result: Result<(), Failure>, started: Timestamp, exited: Timestamp) -> E
         cpu_ns: 0,
         rss_bytes_max: 0,
         left: None,
+        found: vec![],
         outputs: vec![],
         inputs_modified: vec![],
         inputs_damaged: vec![],

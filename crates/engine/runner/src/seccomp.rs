@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What a call wants of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// An open file, with these flags and mode.
     Open(i32),
     /// The same with rules for finding the path, which only the kernel knows to follow.
@@ -27,19 +27,25 @@ pub(crate) enum Kind {
     Look { follows: bool },
     /// To go into a directory, from which names are looked up then.
     Enter,
+    /// To give what is there another name, or another size. Only the filter for writers stops such calls.
+    Change,
+    /// To make something that is no file. Likewise.
+    Make,
 }
 
 /// A call that waits for an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
-    pub(crate) id: u64,
+pub struct Call {
+    pub id: u64,
     /// The thread that makes the call.
-    pub(crate) pid: u32,
-    pub(crate) kind: Kind,
+    pub pid: u32,
+    pub kind: Kind,
     /// The directory from which the path is meant, as the call says it.
-    pub(crate) directory: RawFd,
+    pub directory: RawFd,
     /// Where the path is in the program's memory.
-    pub(crate) path: u64,
+    pub path: u64,
+    /// The directory and the path of the name that [`Kind::Change`] gives; 0: none.
+    pub to: (RawFd, u64),
 }
 
 /// Calls that stop, whatever their directory.
@@ -64,6 +70,31 @@ const ALWAYS: &[libc::c_long] =
 const FROM_HERE: &[libc::c_long] =
     &[libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_faccessat, libc::SYS_faccessat2, libc::SYS_readlinkat];
 
+/// Calls that stop where what programs write is looked after, too.
+#[cfg(target_arch = "x86_64")]
+const OF_WRITERS: &[libc::c_long] = &[
+    libc::SYS_creat,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_link,
+    libc::SYS_linkat,
+    libc::SYS_truncate,
+    libc::SYS_mkdir,
+    libc::SYS_mkdirat,
+    libc::SYS_symlink,
+    libc::SYS_symlinkat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_WRITERS: &[libc::c_long] = &[
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_linkat,
+    libc::SYS_truncate,
+    libc::SYS_mkdirat,
+    libc::SYS_symlinkat,
+];
+
 /// Ways to a file that no filter can follow; programs do without them.
 const REFUSED: &[libc::c_long] = &[libc::SYS_io_uring_setup, libc::SYS_open_by_handle_at];
 
@@ -76,7 +107,15 @@ impl Call {
     fn of(found: &libc::seccomp_notif) -> Call {
         let args = found.data.args;
         let nr = libc::c_long::from(found.data.nr);
+        let mut to = (libc::AT_FDCWD, 0);
         let (kind, directory, path) = match nr {
+            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => {
+                to = (args[2] as RawFd, args[3]);
+                (Kind::Change, args[0] as RawFd, args[1])
+            }
+            libc::SYS_truncate => (Kind::Change, libc::AT_FDCWD, args[0]),
+            libc::SYS_mkdirat => (Kind::Make, args[0] as RawFd, args[1]),
+            libc::SYS_symlinkat => (Kind::Make, args[1] as RawFd, args[2]),
             libc::SYS_openat => (Kind::Open(args[2] as i32), args[0] as RawFd, args[1]),
             libc::SYS_openat2 => (Kind::OpenBy, args[0] as RawFd, args[1]),
             libc::SYS_execve => (Kind::Run, libc::AT_FDCWD, args[0]),
@@ -94,15 +133,22 @@ impl Call {
                 (Kind::Look { follows: true }, args[0] as RawFd, args[1])
             }
             libc::SYS_readlinkat => (Kind::Look { follows: false }, args[0] as RawFd, args[1]),
-            other => Call::of_old(other, &args),
+            other => Call::of_old(other, &args, &mut to),
         };
-        Call { id: found.id, pid: found.pid, kind, directory, path }
+        Call { id: found.id, pid: found.pid, kind, directory, path, to }
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn of_old(nr: libc::c_long, args: &[u64; 6]) -> (Kind, RawFd, u64) {
+    fn of_old(nr: libc::c_long, args: &[u64; 6], to: &mut (RawFd, u64)) -> (Kind, RawFd, u64) {
         let kind = match nr {
             libc::SYS_open => Kind::Open(args[1] as i32),
+            libc::SYS_creat => Kind::Open(libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC),
+            libc::SYS_rename | libc::SYS_link => {
+                to.1 = args[1];
+                Kind::Change
+            }
+            libc::SYS_mkdir => Kind::Make,
+            libc::SYS_symlink => return (Kind::Make, libc::AT_FDCWD, args[1]),
             libc::SYS_lstat | libc::SYS_readlink => Kind::Look { follows: false },
             _ => Kind::Look { follows: true },
         };
@@ -110,13 +156,13 @@ impl Call {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn of_old(_: libc::c_long, args: &[u64; 6]) -> (Kind, RawFd, u64) {
+    fn of_old(_: libc::c_long, args: &[u64; 6], _: &mut (RawFd, u64)) -> (Kind, RawFd, u64) {
         (Kind::Look { follows: true }, libc::AT_FDCWD, args[0])
     }
 }
 
-/// The filter as the kernel wants it.
-fn filter() -> Vec<libc::sock_filter> {
+/// The filter as the kernel wants it. `of_writers`: for programs whose writes are looked after, too.
+fn filter(of_writers: bool) -> Vec<libc::sock_filter> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const IF_NOT_LESS: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
@@ -140,7 +186,7 @@ fn filter() -> Vec<libc::sock_filter> {
     for nr in REFUSED {
         all.extend([jump(IF_EQUAL, *nr as u32, 0, 1), refuse(libc::ENOSYS)]);
     }
-    for nr in ALWAYS {
+    for nr in ALWAYS.iter().chain(if of_writers { OF_WRITERS } else { &[] }) {
         all.extend([jump(IF_EQUAL, *nr as u32, 0, 1), stop]);
     }
     for nr in FROM_HERE {
@@ -165,9 +211,14 @@ pub struct Filter {
 
 impl Filter {
     /// A filter, and the other end of what its listener is sent through.
-    pub(crate) fn new() -> io::Result<(Filter, OwnedFd)> {
+    pub fn new() -> io::Result<(Filter, OwnedFd)> {
         let [to, from] = pair()?;
-        Ok((Filter { steps: filter(), to }, from))
+        Ok((Filter { steps: filter(false), to }, from))
+    }
+
+    /// A filter for a program whose writes are looked after, too. Its listener is sent through `to`.
+    pub fn of_writer(to: OwnedFd) -> Filter {
+        Filter { steps: filter(true), to }
     }
 
     /// Puts the filter on this process, and sends the listener to the supervisor. For a process between its fork and the program: it makes
@@ -214,7 +265,7 @@ fn install(program: &libc::sock_fprog) -> io::Result<RawFd> {
 struct Room([u8; 64]);
 
 /// Two ends through which messages go.
-pub(crate) fn pair() -> io::Result<[OwnedFd; 2]> {
+pub fn pair() -> io::Result<[OwnedFd; 2]> {
     let mut pair = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: the kernel writes two descriptors where it may.
@@ -224,7 +275,7 @@ pub(crate) fn pair() -> io::Result<[OwnedFd; 2]> {
 }
 
 /// Sends a message, with an open file or without.
-pub(crate) fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
+pub fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
     let (mut byte, mut room) = ([1_u8], Room([0; 64]));
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     // SAFETY: zero is a value of each of its fields.
@@ -247,7 +298,7 @@ pub(crate) fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
 }
 
 /// Waits for a message: its byte, and the open file that came with it. `None`: nobody can send one any more.
-pub(crate) fn receive(from: &OwnedFd) -> io::Result<Option<(u8, Option<OwnedFd>)>> {
+pub fn receive(from: &OwnedFd) -> io::Result<Option<(u8, Option<OwnedFd>)>> {
     let (mut byte, mut room) = ([0_u8], Room([0; 64]));
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     // SAFETY: zero is a value of each of its fields.
@@ -272,11 +323,11 @@ pub(crate) fn receive(from: &OwnedFd) -> io::Result<Option<(u8, Option<OwnedFd>)
 }
 
 /// Where calls arrive.
-pub(crate) struct Listener(OwnedFd);
+pub struct Listener(OwnedFd);
 
 impl Listener {
     /// Waits until a process has put its filter on; `None`: there is none, and all that could have one are gone.
-    pub(crate) fn receive(from: &OwnedFd) -> io::Result<Option<Listener>> {
+    pub fn receive(from: &OwnedFd) -> io::Result<Option<Listener>> {
         let Some((_, Some(fd))) = receive(from)? else { return Ok(None) };
         // The program goes on at once, on the same processor. An older kernel cannot.
         // SAFETY: a plain call.
@@ -284,21 +335,21 @@ impl Listener {
         Ok(Some(Listener(fd)))
     }
 
-    pub(crate) fn of(fd: OwnedFd) -> Listener {
+    pub fn of(fd: OwnedFd) -> Listener {
         Listener(fd)
     }
 
-    pub(crate) fn as_raw_fd(&self) -> RawFd {
+    pub fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
     /// The next call; `None`: all processes with the filter have ended.
-    pub(crate) fn next(&self) -> io::Result<Option<Call>> {
+    pub fn next(&self) -> io::Result<Option<Call>> {
         self.next_within(None)
     }
 
     /// The same; `None`, too, where none comes in this time.
-    pub(crate) fn next_within(&self, time: Option<Duration>) -> io::Result<Option<Call>> {
+    pub fn next_within(&self, time: Option<Duration>) -> io::Result<Option<Call>> {
         let ms = time.map_or(-1, |time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX));
         loop {
             let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -325,18 +376,18 @@ impl Listener {
     }
 
     /// Whether the call still waits, so that what was read of its process is of that process.
-    pub(crate) fn is_valid(&self, call: &Call) -> bool {
+    pub fn is_valid(&self, call: &Call) -> bool {
         // SAFETY: the kernel reads the number.
         unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) == 0 }
     }
 
     /// The kernel carries the call out.
-    pub(crate) fn pass(&self, call: &Call) {
+    pub fn pass(&self, call: &Call) {
         self.answer(call, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32);
     }
 
     /// The call fails.
-    pub(crate) fn fail(&self, call: &Call, errno: i32) {
+    pub fn fail(&self, call: &Call, errno: i32) {
         self.answer(call, -errno, 0);
     }
 
@@ -348,7 +399,7 @@ impl Listener {
     }
 
     /// The call gives the program this open file.
-    pub(crate) fn give(&self, call: &Call, file: &OwnedFd, flags: i32) {
+    pub fn give(&self, call: &Call, file: &OwnedFd, flags: i32) {
         let given = libc::seccomp_notif_addfd {
             id: call.id,
             flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
@@ -370,6 +421,6 @@ impl Listener {
     }
 }
 
-pub(crate) fn checked(status: libc::c_int) -> io::Result<()> {
+pub fn checked(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,0 +1,282 @@
+//! Files that the programs of watched tasks read and make without a declaration: what their supervisors ask, and what the core and
+//! the dispatcher answer.
+
+use super::input::Input;
+use super::printing::HeldEnd;
+use super::{Agent, AttemptId, runner};
+use crate::executor::home_io::{home_error, parse};
+use crate::executor::supervisor::{Entry, FileAnswer, FolderAnswer, Made, Program};
+use eyas_core::event::*;
+use eyas_storage::{ErrorKind, Homes, Listing, Location};
+use eyas_terms::{Failure, FailureKind, ObjectId};
+use eyas_text::shown;
+use std::collections::{BTreeMap, HashSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// The end of a watched program whose new files wait to be admitted.
+pub(super) struct Found {
+    exit: Box<Exit>,
+    made: Vec<Made>,
+    locations: Vec<String>,
+}
+
+impl Agent {
+    /// A watched program has named a file that is not in its sandbox.
+    pub(super) fn on_file_named(&mut self, key: u64, name: &str, reply: Sender<FileAnswer>) {
+        let Some(id) = self.attempts.find_id(key) else { return };
+        let Some(attempt) = self.attempts.find_mut(id) else { return };
+        let location = match location_of(attempt.spec.watched_at(), name) {
+            Ok(location) => location.as_str().to_owned(),
+            Err(why) => {
+                let _ = reply.send(FileAnswer::Failed(why));
+                return;
+            }
+        };
+        let waiting = attempt.naming.entry(location.clone()).or_default();
+        waiting.push(reply);
+        if waiting.len() > 1 {
+            return;
+        }
+        let (task, attempt) = id;
+        self.node.feed(NodeEvent::FileOpened { task, attempt, location });
+    }
+
+    /// A file that a program has named is here, or cannot be had.
+    pub(super) fn bring(
+        &mut self,
+        id: AttemptId,
+        location: &str,
+        brought: Result<(u32, Staged), TransferError>,
+    ) {
+        let Some(attempt) = self.attempts.find_mut(id) else { return };
+        let waiting = attempt.naming.remove(location).unwrap_or_default();
+        let answer = || match &brought {
+            Ok((_, Staged::Cached(object))) => {
+                let Some(digest) = self.node.book().digest(*object) else { return FileAnswer::Missing };
+                FileAnswer::Here {
+                    path: self.objects.path_of(digest),
+                    modified_ns: self.objects.modified_ns(*object, self.node.book()),
+                    mode: Some(self.objects.mode_of_input(*object, false)),
+                }
+            }
+            Ok((input, Staged::Private)) => {
+                FileAnswer::Here { path: self.private.path(id, *input), modified_ns: None, mode: None }
+            }
+            Ok((_, Staged::InPlace(object))) => {
+                let path = Path::new(self.node.book().location(*object)).to_owned();
+                let of = path.metadata().ok();
+                let mode = of.as_ref().map(|of| of.permissions().mode() & 0o777);
+                let modified =
+                    of.and_then(|of| of.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok());
+                let modified_ns = modified.and_then(|time| i64::try_from(time.as_nanos()).ok());
+                FileAnswer::Here { path, modified_ns, mode }
+            }
+            Ok((_, Staged::Unneeded)) => FileAnswer::Missing,
+            Err(error) if error.kind == TransferErrorKind::Unavailable => FileAnswer::Missing,
+            Err(error) => FileAnswer::Failed(error.message.clone()),
+        };
+        for reply in waiting {
+            let _ = reply.send(answer());
+        }
+    }
+
+    /// A watched program wants to know what is in a directory of home.
+    pub(super) fn on_folder_named(&self, key: u64, name: &str, reply: Sender<FolderAnswer>) {
+        let Some(attempt) = self.attempts.find_id(key).and_then(|id| self.attempts.find(id)) else { return };
+        let folder = match name.is_empty() {
+            true => parse(attempt.spec.watched_at().unwrap_or_default()).map_err(|error| error.message),
+            false => location_of(attempt.spec.watched_at(), name),
+        };
+        let homes = self.home.homes();
+        tokio::task::spawn_blocking(move || {
+            let answer = folder.and_then(|folder| list(&homes, &folder));
+            let _ = reply.send(match answer {
+                Ok(Some(entries)) => FolderAnswer::There(entries),
+                Ok(None) => FolderAnswer::Missing,
+                Err(why) => FolderAnswer::Failed(why),
+            });
+        });
+    }
+
+    /// A watched program has ended. What it made is looked for on a thread of its own.
+    pub(super) fn watched_ended(&mut self, id: AttemptId, program: Arc<Program>, mut exit: Box<Exit>) {
+        if let Some(errors) = program.errors() {
+            let failure = match &exit.result {
+                Ok(()) => Failure {
+                    kind: FailureKind::InputUnavailable,
+                    message: format!(
+                        "the program ended well, but could not have all that it named: {errors}"
+                    ),
+                },
+                Err(failure) => Failure {
+                    message: format!("{}; while it ran, {errors}", failure.message),
+                    ..failure.clone()
+                },
+            };
+            exit.result = Err(failure);
+        }
+        let Some(attempt) = self.attempts.find(id) else { return };
+        if exit.result.is_err() {
+            return self.end_found(id, exit);
+        }
+        let spec = &attempt.spec;
+        let declared: HashSet<String> = spec
+            .inputs
+            .iter()
+            .chain(&spec.outputs)
+            .map(|(name, _)| name.trim_end_matches('/').to_owned())
+            .collect();
+        let (inputs, key) = (self.inputs.clone(), attempt.key);
+        tokio::task::spawn_blocking(move || {
+            let made = program.made(&declared);
+            let _ = inputs.send(Input::FilesFound { key, exit, made });
+        });
+    }
+
+    /// It is known what a watched program made.
+    pub(super) fn on_files_found(&mut self, key: u64, mut exit: Box<Exit>, made: Result<Vec<Made>, String>) {
+        let Some(id) = self.attempts.find_id(key) else { return };
+        let Some(attempt) = self.attempts.find_mut(id) else { return };
+        let at = attempt.spec.watched_at();
+        let located = made.and_then(|made| {
+            let location = |made: &Made| Ok(location_of(at, &made.name)?.as_str().to_owned());
+            let locations = made.iter().map(location).collect::<Result<Vec<_>, String>>()?;
+            Ok((made, locations))
+        });
+        match located {
+            Ok((made, _)) if made.is_empty() => self.end_found(id, exit),
+            Ok((made, locations)) => {
+                let (task, number) = id;
+                let event = NodeEvent::FilesMade { task, attempt: number, locations: locations.clone() };
+                attempt.found = Some(Found { exit, made, locations });
+                self.node.feed(event);
+            }
+            Err(message) => {
+                exit.result = Err(Failure { kind: FailureKind::StageOut, message });
+                self.end_found(id, exit)
+            }
+        }
+    }
+
+    /// The dispatcher has said whether the files that a watched program made are outputs of its attempt.
+    pub(super) fn on_admitted(&mut self, id: AttemptId, outputs: Result<Vec<ObjectId>, String>) {
+        let Some(attempt) = self.attempts.find_mut(id) else { return };
+        let Some(Found { mut exit, made, locations }) = attempt.found.take() else { return };
+        match outputs {
+            Ok(theirs) => {
+                exit.outputs.extend(made.iter().map(|made| Some(made.size_bytes)));
+                attempt.admit(made, &locations);
+                exit.found = self.node.session.admit(id, &locations, &theirs);
+            }
+            Err(message) => exit.result = Err(Failure { kind: FailureKind::StageOut, message }),
+        }
+        self.end_found(id, exit);
+    }
+
+    /// An attempt is to end whose program has ended already.
+    pub(super) fn give_found_up(&mut self, id: AttemptId) -> bool {
+        let Some(found) = self.attempts.find_mut(id).and_then(|attempt| attempt.found.take()) else {
+            return false;
+        };
+        self.end_found(id, found.exit);
+        true
+    }
+
+    fn end_found(&mut self, id: AttemptId, exit: Box<Exit>) {
+        let Some(attempt) = self.attempts.find(id) else { return };
+        let key = attempt.key;
+        let ended: Vec<HeldEnd> = match self.leaving.has_begun() {
+            true => vec![(id, exit)],
+            false => self.printing.hold(id, key, *exit, &mut self.node.session),
+        };
+        self.end_printed(ended);
+    }
+}
+
+/// Where a name below a sandbox is at home.
+fn location_of(at: Option<&str>, name: &str) -> Result<Location, String> {
+    let at = at.ok_or_else(|| "the task is not watched".to_owned())?;
+    parse(at).map_err(|error| error.message)?.below(name).map_err(|error| error.to_string())
+}
+
+/// What is in a directory at home; `None`: there is none.
+fn list(homes: &Homes, folder: &Location) -> Result<Option<BTreeMap<String, Entry>>, String> {
+    if let Some(path) = folder.path() {
+        return list_path(path).map_err(|error| error.to_string());
+    }
+    let listed = match homes.list(&Listing::Under(folder.clone())) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        listed => listed.map_err(|error| home_error(&error).message)?,
+    };
+    let mut entries = BTreeMap::new();
+    for file in &listed.found {
+        let Some(name) = file.name_below(folder) else { continue };
+        match name.split_once('/') {
+            Some((first, _)) => _ = entries.insert(first.to_owned(), Entry::Folder),
+            None => {
+                let stat = homes.stat(file).map_err(|error| home_error(&error).message)?;
+                let mode = stat.version.mode();
+                entries.insert(name, Entry::File { size_bytes: stat.size_bytes, modified: None, mode });
+            }
+        }
+    }
+    // Homes that have no directories say nothing where nothing is.
+    Ok((!entries.is_empty()).then_some(entries))
+}
+
+/// Names that are not UTF-8 have no location, so no program is shown them.
+fn list_path(path: &Path) -> std::io::Result<Option<BTreeMap<String, Entry>>> {
+    let found = match std::fs::read_dir(path) {
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(None);
+        }
+        found => found?,
+    };
+    let mut entries = BTreeMap::new();
+    for entry in found {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        // A link counts as what it leads to.
+        let Ok(of) = std::fs::metadata(entry.path()) else { continue };
+        let what = match of.is_dir() {
+            true => Entry::Folder,
+            false if of.is_file() => Entry::File {
+                size_bytes: of.len(),
+                modified: of.modified().ok(),
+                mode: Some(of.permissions().mode() & 0o777),
+            },
+            false => continue,
+        };
+        entries.insert(name, what);
+    }
+    Ok(Some(entries))
+}
+
+/// The ways to say an output of a watched program that slot processes say of declared ones.
+pub(super) fn state_of(made: Made) -> runner::OutputState {
+    let Made { path, size_bytes, mode, modified_ns, n_links, .. } = made;
+    runner::OutputState::File {
+        path: runner::ByteString::from(path.as_path()),
+        size_bytes,
+        mode,
+        modified_ns,
+        n_links,
+    }
+}
+
+/// Why a task cannot be watched on this node; `None`: it can.
+pub(super) fn why_not_watched(task: &eyas_terms::array::TaskSpec, has_account: bool) -> Option<String> {
+    let what = if has_account {
+        "programs of this node run as system users of their own (--system-users)"
+    } else if task.inputs.iter().any(|(name, _)| name == eyas_terms::array::CONTAINER_NAME) {
+        "it runs in a container"
+    } else {
+        return None;
+    };
+    Some(format!("the program of task {} cannot be watched: {what}; declare its files", shown(&task.id)))
+}

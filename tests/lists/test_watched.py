@@ -1,0 +1,148 @@
+"""Programs that are watched: what they name is brought, what they make goes home, and the second run is planned."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import Run
+from lists import write_list
+
+
+def sort_two(folder: Path) -> None:
+    (folder / "a.in").write_text("b\na\n")
+    (folder / "b.in").write_text("d\nc\n")
+
+
+def test_what_a_watched_program_makes_is_there(run: Run, tmp_path: Path) -> None:
+    sort_two(tmp_path)
+    done = run("map", "*.in", "--watch", "--shell", "--", "sort {in} > {stem}.sorted", cwd=tmp_path)
+    assert "2 done, 0 failed" in done.stderr and "no output" not in done.stderr
+    assert (tmp_path / "a.sorted").read_text() == "a\nb\n"
+    assert (tmp_path / "b.sorted").read_text() == "c\nd\n"
+    # Once more: what is there from the run before is replaced, as a declared output is.
+    (tmp_path / "a.in").write_text("z\ny\n")
+    run("map", "*.in", "--watch", "--shell", "--", "sort {in} > {stem}.sorted", cwd=tmp_path)
+    assert (tmp_path / "a.sorted").read_text() == "y\nz\n"
+
+
+def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data/deep").mkdir(parents=True)
+    (tmp_path / "data/x.txt").write_text("x\n")
+    (tmp_path / "data/deep/y.txt").write_text("y\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "tool").write_text("#!/bin/sh\ncat data/x.txt\n")
+    (tmp_path / "tool").chmod(0o755)
+    lines = {
+        "read": "cat data/x.txt > out/read",
+        "child": "sh -c 'sh -c \"cat data/deep/y.txt\"' > out/child",
+        "list": "ls data data/deep > out/list; find data -type f | sort >> out/list",
+        "size": "stat -c %s data/x.txt > out/size; test ! -e data/none",
+        "tool": "./tool > out/tool",
+        "moved": "cd data && cat ../data/./deep/../x.txt > ../out/moved",
+        "append": "echo one > t; mv t out/append; rm -f never; echo two > gone; rm gone",
+        "link": "ln -s data/x.txt l; cat l > out/link; rm l",
+        "map": "python3 -c 'import mmap; f = open(\"data/x.txt\", \"rb\");"
+        " open(\"out/map\", \"wb\").write(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:])'",
+        "walk": "python3 -c 'import os; print(sorted(f for _, _, fs in os.walk(\".\") for f in fs if f[0] in \"xy\"))' > out/walk",
+    }
+    write_list(tmp_path / "t.jsonl", *({"id": i, "command": c, "watch": True} for i, c in lines.items()))
+    done = run("run", "t.jsonl", "--slots", "2", cwd=tmp_path)
+    assert f"{len(lines)} done, 0 failed" in done.stderr
+    out = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert out.pop("list") == "data:\ndeep\nx.txt\n\ndata/deep:\ny.txt\ndata/deep/y.txt\ndata/x.txt\n"
+    assert out == {
+        "read": "x\n",
+        "child": "y\n",
+        "size": "2\n",
+        "tool": "x\n",
+        "moved": "x\n",
+        "append": "one\n",
+        "link": "x\n",
+        "map": "x\n",
+        "walk": "['x.txt', 'y.txt']\n",
+    }
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "t.jsonl") == ["data", "out", "tool"]
+    told = run("explain", "read", cwd=tmp_path).stdout
+    assert "data/x.txt" in told and "named by the program, not declared" in told
+    assert "Made, and not declared" in told and "out/read" in told
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_the_second_run_is_planned_and_gives_the_same(run: Run, tmp_path: Path, nodes: str) -> None:
+    sort_two(tmp_path)
+    (tmp_path / "order").write_text("-r\n")
+    line = "sort $(cat order) {in} > {stem}.sorted"
+    run("map", "*.in", "--nodes", nodes, "--watch", "--to-list", "t.jsonl", "--shell", "--", line, cwd=tmp_path)
+    tasks = [json.loads(text) for text in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert [sorted(Path(at).name for at in task["inputs"].values()) for task in tasks] == [
+        ["a.in", "order"],
+        ["b.in", "order"],
+    ]
+    assert [list(task["outputs"]) for task in tasks] == [["a.sorted"], ["b.sorted"]]
+    assert not any("env" in task or "watch" in task for task in tasks)
+    before = (tmp_path / "a.sorted").read_bytes()
+    (tmp_path / "a.sorted").unlink()
+    assert "2 done" in run("run", "t.jsonl", "--nodes", nodes, cwd=tmp_path).stderr
+    assert (tmp_path / "a.sorted").read_bytes() == before == b"b\na\n"
+
+
+def test_what_one_watched_program_made_another_one_reads(run: Run, tmp_path: Path) -> None:
+    write_list(
+        tmp_path / "t.jsonl",
+        {"id": "make", "command": "echo made > middle; echo > ready", "watch": True, "outputs": {"ready": "ready"}},
+        {"id": "read", "command": "cat middle > end", "watch": True, "inputs": ["ready"]},
+        {"id": "read2", "command": "cat middle > end2", "watch": True, "inputs": ["ready"]},
+    )
+    done = run("run", "t.jsonl", "--nodes", "2", cwd=tmp_path)
+    assert "3 done" in done.stderr
+    assert (tmp_path / "end").read_text() == (tmp_path / "end2").read_text() == "made\n"
+
+
+def test_what_would_be_wrong_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("x\n")
+    write_list(
+        tmp_path / "t.jsonl",
+        {"id": "one", "command": "echo 1 > same", "watch": True},
+        {"id": "two", "command": "echo 2 > same", "watch": True},
+        {"id": "change", "command": "cat x.txt; echo more >> x.txt", "watch": True},
+        {"id": "name", "command": "echo > $(printf 'a\\377b')", "watch": True},
+    )
+    failed = run("run", "t.jsonl", cwd=tmp_path, status=1).stderr
+    assert "both write" in failed and "same; give each its own output" in failed
+    assert "the program changed x.txt, which it has read" in failed
+    assert "whose name is not UTF-8" in failed
+    assert "1 done, 3 failed" in failed
+    assert (tmp_path / "x.txt").read_text() == "x\n"
+    write_list(tmp_path / "c.jsonl", {"command": "true", "watch": True, "container": "i.tar"})
+    assert "a task in a container is not watched" in run("run", "c.jsonl", cwd=tmp_path, status=2).stderr
+
+
+def test_static_programs_many_files_and_large_ones(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    for n in range(2000):
+        (tmp_path / f"many/{n}").write_text(f"{n}\n")
+    (tmp_path / "large").write_bytes(os.urandom(1 << 20) * 64)
+    (tmp_path / ("n" * 250)).write_text("long\n")
+    lines = {
+        "many": "cat many/* | sort -n | tail -1 > out",
+        "large": "cksum < large > sum",
+        "left": "(sleep 60; echo late > late) & echo now > now",
+        "long": f"cat {'n' * 250} > long",
+    }
+    if shutil.which("cc"):
+        source = tmp_path / "static.c"
+        source.write_text('#include <stdio.h>\nint main() { FILE *f = fopen("many/7", "r"); return getc(f) != 55; }\n')
+        subprocess.run(["cc", "-static", "-o", "static", "static.c"], cwd=tmp_path, check=True)
+        lines["static"] = "./static"
+    write_list(tmp_path / "t.jsonl", *({"id": i, "command": c, "watch": True} for i, c in lines.items()))
+    assert f"{len(lines)} done" in run("run", "t.jsonl", cwd=tmp_path).stderr
+    assert (tmp_path / "out").read_text() == "1999\n"
+    expected = subprocess.run(["cksum"], stdin=(tmp_path / "large").open("rb"), capture_output=True, check=True)
+    assert (tmp_path / "sum").read_bytes() == expected.stdout
+    assert (tmp_path / "long").read_text() == "long\n"
+    assert (tmp_path / "now").read_text() == "now\n" and not (tmp_path / "late").exists()
