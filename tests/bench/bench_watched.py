@@ -41,7 +41,9 @@ def digest(folder: Path, n_tasks: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--files", type=int, default=20, help="that each task reads")
     parser.add_argument("--rounds", type=int, default=3)
@@ -72,7 +74,9 @@ def main() -> None:
             print(f"{way}: {statistics.median(times):.2f} s (each: {all_times})")
         extra = statistics.median(took["watched"]) - statistics.median(took["declared"])
         n_files = args.tasks * args.files
-        print(f"more for each file: {extra / n_files * 1e6:.0f} µs, for each task: {extra / args.tasks * 1e3:.2f} ms")
+        print(
+            f"more for each file: {extra / n_files * 1e6:.0f} µs, for each task: {extra / args.tasks * 1e3:.2f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -184,7 +184,10 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
             let is_name = !name.is_empty() && !name.starts_with(['/', '-', '~']);
             is_name && (*n > 0 || word.contains('/')) && !is_known(name) && base_dir.join(name).is_file()
         };
-        if let Some((_, word)) = words.iter().enumerate().take(WORDS_MAX).find(is_lacking) {
+        // A program that is watched gets what it names.
+        let is_watched = task.watched_at().is_some();
+        let lacking = words.iter().enumerate().take(WORDS_MAX).filter(|_| !is_watched).find(is_lacking);
+        if let Some((_, word)) = lacking {
             let here = std::path::absolute(base_dir.join(word.strip_prefix("./").unwrap_or(word)));
             let is_it = |location: &str| here.as_ref().is_ok_and(|here| Path::new(location) == here);
             match task.inputs.iter().find(|(_, location)| is_it(location)) {
@@ -200,7 +203,7 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
         }
         if let Command::Exec(argv) = &task.command {
             no_shell.take(&task.id, word_of_shell(argv).map(String::as_str), array.n_tasks);
-        } else if task.inputs.is_empty() {
+        } else if task.inputs.is_empty() && !is_watched {
             let is_pattern = |word: &&str| word.starts_with(['*', '?']) && word.len() < 64;
             finds_none.take(&task.id, words.iter().copied().skip(1).find(is_pattern), array.n_tasks);
         }

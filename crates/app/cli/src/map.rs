@@ -266,7 +266,9 @@ pub(crate) fn list_of(args: &MapArgs) -> Result<(TaskList, Origin), Fault> {
         holes: &eyas_tasklist::hole_names(&spec, from_stdin)?,
         base_dir: &folder,
     };
-    hints::of_map(&words).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
+    if !args.watch.watch {
+        hints::of_map(&words).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
+    }
     let mut list = if from_stdin {
         let mut stdin = std::io::stdin().lock();
         let input = ListInput { reader: &mut stdin, origin: "standard input", ends_in_nul: args.null };

@@ -1,6 +1,6 @@
 //! The tasks of a run as they would have been declared: what the programs of watched tasks read and made are their inputs and outputs.
 //!
-//! Of a task that was tried several times, the attempt that ended well counts. A file that a program only asked about counts as read.
+//! Of a task that was tried several times, the attempt that ended well counts. A file that a program only asked about, and did not open, is none of its inputs.
 
 use crate::error::{Error, ErrorKind};
 use crate::fold::Fold;

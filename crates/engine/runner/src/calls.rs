@@ -33,6 +33,8 @@ pub struct Walked<T> {
     pub stopped: Option<T>,
     /// What is not there, as seen from the root, with the names behind it on the path; `None`: all is there, or it is not below the root.
     pub missing: Option<PathBuf>,
+    /// Behind these names the path leads back by `..`, so they are directories, and the path does not end with them.
+    pub leads_back: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -53,7 +55,7 @@ impl<'a> Walk<'a> {
 
     /// Calls `at_missing` with what is missing below the root on the way, as seen from there; an error stops the walk.
     pub fn go<T>(&self, path: &Path, at_missing: &mut dyn FnMut(&Path) -> Result<(), T>) -> Walked<T> {
-        let mut walked = Walked { passes_root: false, stopped: None, missing: None };
+        let mut walked = Walked { passes_root: false, stopped: None, missing: None, leads_back: false };
         let mut here = if path.is_absolute() { PathBuf::from("/") } else { self.begin.clone() };
         let mut rest: VecDeque<OsString> = VecDeque::new();
         let push = |rest: &mut VecDeque<OsString>, path: &Path| {
@@ -104,11 +106,11 @@ impl<'a> Walk<'a> {
                 }
                 Ok(_) => {}
                 Err(_) => {
-                    let behind = rest.iter().all(|name| !matches!(name.as_bytes(), b"." | b".."));
-                    if let (true, Ok(below)) = (behind, here.strip_prefix(self.root)) {
-                        walked.missing =
-                            Some(rest.iter().fold(below.to_owned(), |path, name| path.join(name)));
-                    }
+                    let Ok(below) = here.strip_prefix(self.root) else { return walked };
+                    let back = rest.iter().position(|name| name == "..");
+                    let names = rest.iter().take(back.unwrap_or(rest.len())).filter(|name| *name != ".");
+                    walked.missing = Some(names.fold(below.to_owned(), |path, name| path.join(name)));
+                    walked.leads_back = back.is_some();
                     return walked;
                 }
             }

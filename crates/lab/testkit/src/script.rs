@@ -370,7 +370,6 @@ impl Cluster {
             cpu_ns: 0,
             rss_bytes_max: 0,
             left: None,
-            found: vec![],
         }
     }
 

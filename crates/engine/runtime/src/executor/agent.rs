@@ -280,6 +280,7 @@ impl Agent {
                 self.take_end(*report, false);
             }
             Input::FileNamed { key, name, reply } => self.on_file_named(key, &name, reply),
+            Input::EntryNamed { key, name, reply } => self.on_entry_named(key, &name, reply),
             Input::FolderNamed { key, name, reply } => self.on_folder_named(key, &name, reply),
             Input::FilesFound { key, exit, made } => self.on_files_found(key, exit, made),
             Input::LookedBefore { start } => self.start_after_look(&start),

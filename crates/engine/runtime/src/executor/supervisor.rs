@@ -34,27 +34,19 @@ const NOT_GIVEN: i32 = libc::O_PATH | libc::O_DIRECTORY;
 /// So many errors are named in a task's report.
 const NAMED_MAX: usize = 3;
 
-/// Where a file is that a program has named.
-#[derive(Debug)]
-pub(super) enum FileAnswer {
-    Here {
-        path: PathBuf,
-        modified_ns: Option<i64>,
-        mode: Option<u32>,
-    },
-    /// There is none.
-    Missing,
-    /// Why not, as a sentence.
-    Failed(String),
+/// What home has under a name. `None`: nothing; `Err`: why it is not known, as a sentence.
+pub(super) type Answer<T> = Result<Option<T>, String>;
+
+/// The copy on this node of a file that a program has opened.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    pub(super) path: PathBuf,
+    pub(super) modified_ns: Option<i64>,
+    pub(super) mode: Option<u32>,
 }
 
 /// What is in a directory at home, by name.
-#[derive(Debug)]
-pub(super) enum FolderAnswer {
-    There(BTreeMap<String, Entry>),
-    Missing,
-    Failed(String),
-}
+pub(super) type Entries = BTreeMap<String, Entry>;
 
 #[derive(Clone, Debug)]
 pub(super) enum Entry {
@@ -105,6 +97,11 @@ impl Supervisors {
             self.is_open = true;
         }
         Ok(&self.folder)
+    }
+
+    /// This executor's own directory, which no watched program is shown.
+    pub(super) fn own_folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The program of an attempt that is over, if it was watched.
@@ -172,15 +169,8 @@ struct StandIn {
     full: Option<(i64, i64)>,
 }
 
-#[derive(Clone)]
-struct Copy {
-    path: PathBuf,
-    modified_ns: Option<i64>,
-    mode: Option<u32>,
-}
-
 /// What becomes of a call.
-enum Answer {
+enum Given {
     Pass,
     Fail(i32),
     Give(OwnedFd, i32),
@@ -247,42 +237,40 @@ impl Program {
 
     /// Whether the kernel can carry the call out at once.
     fn is_quick(&self, call: &Call, path: &Path, found: Option<&Found>) -> bool {
+        let missing = || self.missing(call.pid, call.directory, path);
         match (call.kind, found) {
-            (Kind::Make, _) => {
-                self.missing(call.pid, call.directory, path).is_none_or(|name| self.has_folder(&name))
-            }
+            (Kind::Make, _) => missing().is_none_or(|(name, is_last)| is_last && self.has_folder(&name)),
             (Kind::Change, Some(found)) => !found.is_stand_in && call.to.1 == 0,
-            (Kind::Change, None) => call.to.1 == 0 && self.missing(call.pid, call.directory, path).is_none(),
+            (Kind::Change, None) => call.to.1 == 0 && missing().is_none(),
             (Kind::Run, Some(found)) => !found.is_stand_in && !found.is_set_id,
             (Kind::Look { .. } | Kind::Enter, Some(_)) => true,
             (Kind::Open(_) | Kind::OpenBy, Some(found)) if found.is_folder => {
                 self.seen().complete.contains(&found.inode) || self.name_of(found).is_none()
             }
             (Kind::Open(_) | Kind::OpenBy, Some(found)) => !found.is_stand_in,
-            (kind, None) => match self.missing(call.pid, call.directory, path) {
-                None => true,
-                Some(name) => is_new(kind) && self.has_folder(&name),
-            },
+            (kind, None) => {
+                missing().is_none_or(|(name, is_last)| is_new(kind) && is_last && self.has_folder(&name))
+            }
         }
     }
 
-    fn answer(&self, call: &Call, path: &Path, found: Option<Found>) -> Answer {
+    fn answer(&self, call: &Call, path: &Path, found: Option<Found>) -> Given {
         match self.try_answer(call, path, found) {
             Ok(answer) => answer,
-            Err(errno) => Answer::Fail(errno),
+            Err(errno) => Given::Fail(errno),
         }
     }
 
-    fn try_answer(&self, call: &Call, path: &Path, found: Option<Found>) -> Result<Answer, i32> {
+    fn try_answer(&self, call: &Call, path: &Path, found: Option<Found>) -> Result<Given, i32> {
         match call.kind {
             Kind::Make => {
                 self.make_parents(call.pid, call.directory, path)?;
-                return Ok(Answer::Pass);
+                return Ok(Given::Pass);
             }
             Kind::Open(flags) if found.is_none() && flags & libc::O_CREAT != 0 => {
                 self.make_parents(call.pid, call.directory, path)?;
                 if is_new(call.kind) {
-                    return Ok(Answer::Pass);
+                    return Ok(Given::Pass);
                 }
             }
             Kind::Change if call.to.1 != 0 => {
@@ -294,20 +282,24 @@ impl Program {
         }
         let found = match found {
             Some(found) => Some(found),
-            None => match self.missing(call.pid, call.directory, path) {
-                Some(name) => {
-                    self.place(&name)?;
-                    self.find(call, path)
+            None => {
+                if let Some(name) = self.missing_last(call.pid, call.directory, path)? {
+                    let opens = match call.kind {
+                        Kind::Look { .. } | Kind::Enter => false,
+                        Kind::Open(flags) => flags & libc::O_EXCL == 0,
+                        _ => true,
+                    };
+                    self.place(&name, opens)?;
                 }
-                None => None,
-            },
+                self.find(call, path)
+            }
         };
-        let Some(found) = found else { return Ok(Answer::Pass) };
+        let Some(found) = found else { return Ok(Given::Pass) };
         if found.is_folder {
             if matches!(call.kind, Kind::Open(_) | Kind::OpenBy) {
                 self.complete(&found)?;
             }
-            return Ok(Answer::Pass);
+            return Ok(Given::Pass);
         }
         if call.kind == Kind::Run && found.is_set_id && !rustix::process::geteuid().is_root() {
             // What it starts would have no more rights than it has itself, and go wrong in some other way.
@@ -318,7 +310,7 @@ impl Program {
             return Err(libc::EPERM);
         }
         if !found.is_stand_in && !self.seen().stand_ins.contains_key(&found.inode) {
-            return Ok(Answer::Pass);
+            return Ok(Given::Pass);
         }
         match call.kind {
             Kind::Open(flags) if flags & libc::O_TRUNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY => {
@@ -326,38 +318,53 @@ impl Program {
                 let mut seen = self.seen();
                 if seen.stand_ins.get(&found.inode).is_some_and(|of| of.copy.is_none()) {
                     seen.stand_ins.remove(&found.inode);
-                    return Ok(Answer::Pass);
+                    return Ok(Given::Pass);
                 }
                 drop(seen);
                 self.fill(&found)?;
-                Ok(Answer::Pass)
+                Ok(Given::Pass)
             }
             Kind::Open(flags) if flags & libc::O_ACCMODE == libc::O_RDONLY && flags & NOT_GIVEN == 0 => {
                 let is_full = self.seen().stand_ins.get(&found.inode).is_some_and(|of| of.full.is_some());
                 if is_full {
-                    return Ok(Answer::Pass);
+                    return Ok(Given::Pass);
                 }
                 let copy = self.copy_of(found.inode)?;
                 let file = File::open(&copy.path).map_err(|error| self.refuse(&copy.path, &error))?;
-                Ok(Answer::Give(file.into(), flags))
+                Ok(Given::Give(file.into(), flags))
             }
-            Kind::Open(flags) if flags & libc::O_PATH != 0 => Ok(Answer::Pass),
+            Kind::Open(flags) if flags & libc::O_PATH != 0 => Ok(Given::Pass),
             Kind::Open(_) | Kind::OpenBy | Kind::Run | Kind::Change => {
                 self.fill(&found)?;
-                Ok(Answer::Pass)
+                Ok(Given::Pass)
             }
-            Kind::Look { .. } | Kind::Enter | Kind::Make => Ok(Answer::Pass),
+            Kind::Look { .. } | Kind::Enter | Kind::Make => Ok(Given::Pass),
         }
     }
 
     // ------------------------------------------------------------ names
 
-    /// The name below the sandbox that a path leads to, where nothing is there.
-    fn missing(&self, pid: u32, directory: i32, path: &Path) -> Option<PathBuf> {
+    /// The name below the sandbox that a path leads to or through, where nothing is there; and whether the path ends with it.
+    fn missing(&self, pid: u32, directory: i32, path: &Path) -> Option<(PathBuf, bool)> {
         let walk = Walk::from(&self.sandbox, "", pid, directory);
-        walk.go(path, &mut |_| Ok::<(), ()>(()))
-            .missing
-            .filter(|name| name.to_str().is_some_and(|name| !name.is_empty()))
+        let walked = walk.go(path, &mut |_| Ok::<(), ()>(()));
+        let name = walked.missing.filter(|name| name.to_str().is_some_and(|name| !name.is_empty()))?;
+        Some((name, !walked.leads_back))
+    }
+
+    /// Makes the directories that a path leads through and back from, as far as home has them. Gives what is missing then.
+    fn missing_last(&self, pid: u32, directory: i32, path: &Path) -> Result<Option<PathBuf>, i32> {
+        let mut before = None;
+        loop {
+            match self.missing(pid, directory, path) {
+                Some((name, false)) if before.as_ref() != Some(&name) => {
+                    self.place(&name, false)?;
+                    before = Some(name);
+                }
+                Some((_, false)) | None => return Ok(None),
+                Some((name, true)) => return Ok(Some(name)),
+            }
+        }
     }
 
     fn has_folder(&self, name: &Path) -> bool {
@@ -372,32 +379,30 @@ impl Program {
 
     /// Makes the directories above a name, as far as home has them.
     fn make_parents(&self, pid: u32, directory: i32, path: &Path) -> Result<(), i32> {
-        let Some(name) = self.missing(pid, directory, path) else { return Ok(()) };
-        let Some(parent) = name.parent().filter(|_| !self.has_folder(&name)) else { return Ok(()) };
-        match self.ask_folder(parent)? {
-            Some(_) => {
-                fs::create_dir_all(self.sandbox.join(parent)).map_err(|error| self.refuse(parent, &error))
-            }
+        let Some(name) = self.missing_last(pid, directory, path)? else { return Ok(()) };
+        match name.parent().filter(|_| !self.has_folder(&name)) {
+            Some(parent) => self.place(parent, false),
             None => Ok(()),
         }
     }
 
     // ------------------------------------------------------------ what home has
 
-    /// Puts what home has under this name into the sandbox: a stand-in, or a directory.
-    fn place(&self, name: &Path) -> Result<(), i32> {
-        match self.ask_file(name)? {
-            Some(copy) => {
-                let of = fs::metadata(&copy.path).map_err(|error| self.refuse(&copy.path, &error))?;
-                let modified = copy.modified_ns.map(time_of);
-                self.stand_in(name, of.len(), modified, copy.mode, Some(copy.clone()))
+    /// Puts what home has under this name into the sandbox: a stand-in, or a directory. `opens`: the program opens it.
+    fn place(&self, name: &Path, opens: bool) -> Result<(), i32> {
+        if opens && let Some(copy) = self.ask_file(name)? {
+            let of = fs::metadata(&copy.path).map_err(|error| self.refuse(&copy.path, &error))?;
+            let modified = copy.modified_ns.map(time_of);
+            return self.stand_in(name, of.len(), modified, copy.mode, Some(copy));
+        }
+        match self.ask("looked for", name, |name, reply| Input::EntryNamed { key: self.key, name, reply })? {
+            Some(Entry::Folder) => {
+                fs::create_dir_all(self.sandbox.join(name)).map_err(|error| self.refuse(name, &error))
             }
-            None => match self.ask_folder(name)? {
-                Some(_) => {
-                    fs::create_dir_all(self.sandbox.join(name)).map_err(|error| self.refuse(name, &error))
-                }
-                None => Ok(()),
-            },
+            Some(Entry::File { size_bytes, modified, mode }) => {
+                self.stand_in(name, size_bytes, modified, mode, None)
+            }
+            None => Ok(()),
         }
     }
 
@@ -504,34 +509,28 @@ impl Program {
     }
 
     fn ask_file(&self, name: &Path) -> Result<Option<Copy>, i32> {
-        let Some(text) = name.to_str() else { return Ok(None) };
-        match self.ask(|reply| Input::FileNamed { key: self.key, name: text.to_owned(), reply })? {
-            FileAnswer::Here { path, modified_ns, mode } => Ok(Some(Copy { path, modified_ns, mode })),
-            FileAnswer::Missing => Ok(None),
-            FileAnswer::Failed(why) => {
-                self.note(format!("{} cannot be read: {why}", shown_path(name)));
-                Err(libc::EIO)
-            }
-        }
+        self.ask("read", name, |name, reply| Input::FileNamed { key: self.key, name, reply })
     }
 
-    fn ask_folder(&self, name: &Path) -> Result<Option<BTreeMap<String, Entry>>, i32> {
-        let Some(text) = name.to_str() else { return Ok(None) };
-        match self.ask(|reply| Input::FolderNamed { key: self.key, name: text.to_owned(), reply })? {
-            FolderAnswer::There(entries) => Ok(Some(entries)),
-            FolderAnswer::Missing => Ok(None),
-            FolderAnswer::Failed(why) => {
-                self.note(format!("the directory {} cannot be listed: {why}", shown_path(name)));
-                Err(libc::EIO)
-            }
-        }
+    fn ask_folder(&self, name: &Path) -> Result<Option<Entries>, i32> {
+        self.ask("listed", name, |name, reply| Input::FolderNamed { key: self.key, name, reply })
     }
 
     /// Asks the agent. Where it does not answer, the attempt is over.
-    fn ask<T>(&self, input: impl FnOnce(Sender<T>) -> Input) -> Result<T, i32> {
+    fn ask<T>(
+        &self,
+        what: &str,
+        name: &Path,
+        input: impl FnOnce(String, Sender<Answer<T>>) -> Input,
+    ) -> Result<Option<T>, i32> {
+        // A name that is not UTF-8 is nowhere at home.
+        let Some(text) = name.to_str() else { return Ok(None) };
         let (reply, answer) = channel();
-        self.inputs.send(input(reply)).map_err(|_| libc::EIO)?;
-        answer.recv().map_err(|_| libc::EIO)
+        self.inputs.send(input(text.to_owned(), reply)).map_err(|_| libc::EIO)?;
+        answer.recv().map_err(|_| libc::EIO)?.map_err(|why| {
+            self.note(format!("{} cannot be {what}: {why}", shown_path(name)));
+            libc::EIO
+        })
     }
 
     // ------------------------------------------------------------ what is said of it
@@ -622,7 +621,7 @@ impl Program {
                     let is_same = is_same(&real, &copy.path).map_err(look)?;
                     if !is_same {
                         return Err(format!(
-                            "the program changed {}, which it has read: a task that runs twice would change it twice, so it has to write to another name",
+                            "the program changed {} in place: a task that runs twice would change it twice, so it has to write to another name",
                             shown_path(&stand_in.name)
                         ));
                     }
@@ -645,16 +644,16 @@ impl Program {
     }
 }
 
-/// Whether the call makes a file of which nothing was there before, or of which nothing is read.
+/// Whether the call makes a file, and nothing is read of one that was there before.
 fn is_new(kind: Kind) -> bool {
-    matches!(kind, Kind::Open(flags) if flags & libc::O_CREAT != 0 && flags & (libc::O_TRUNC | libc::O_EXCL) != 0)
+    matches!(kind, Kind::Open(flags) if flags & libc::O_CREAT != 0 && flags & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC)
 }
 
-fn give(listener: &Listener, call: &Call, answer: Answer) {
+fn give(listener: &Listener, call: &Call, answer: Given) {
     match answer {
-        Answer::Pass => listener.pass(call),
-        Answer::Fail(errno) => listener.fail(call, errno),
-        Answer::Give(file, flags) => listener.give(call, &file, flags),
+        Given::Pass => listener.pass(call),
+        Given::Fail(errno) => listener.fail(call, errno),
+        Given::Give(file, flags) => listener.give(call, &file, flags),
     }
 }
 

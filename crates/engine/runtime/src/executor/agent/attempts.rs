@@ -2,7 +2,7 @@
 
 use super::undeclared::{Found, state_of};
 use super::{AttemptId, runner};
-use crate::executor::supervisor::{FileAnswer, Made};
+use crate::executor::supervisor::{Answer, Copy, Made};
 use crate::executor::system_users::nobody;
 use crate::executor::watch::Watched;
 use eyas_data::Halt;
@@ -46,7 +46,7 @@ pub(super) struct Attempt {
     /// The numbers of the trees among its inputs, which stay as long as it needs them.
     pub(super) trees: Vec<u64>,
     /// Who waits for a file that its program has named, by the file's location.
-    pub(super) naming: HashMap<String, Vec<Sender<FileAnswer>>>,
+    pub(super) naming: HashMap<String, Vec<Sender<Answer<Copy>>>>,
     /// Its program has ended, and made files that nobody declared.
     pub(super) found: Option<Found>,
     /// No input with this number or a higher one has a private copy that its program has named.

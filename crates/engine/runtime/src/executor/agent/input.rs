@@ -4,7 +4,7 @@
 use super::runner;
 use super::{AttemptId, NetError, Writer, net};
 use crate::executor::processors::Looks;
-use crate::executor::supervisor::{FileAnswer, FolderAnswer, Made};
+use crate::executor::supervisor::{Answer, Copy, Entries, Entry, Made};
 use crate::executor::watch::Watched;
 use eyas_core::event::{Exit, NodeEvent, Placed, Staged};
 use eyas_data::{Digest, Incoming};
@@ -72,17 +72,23 @@ pub enum Input {
         report: Box<runner::RunReport>,
         whole: Vec<Watched>,
     },
-    /// A watched program has named this file below its sandbox, and it is not there.
+    /// A watched program opens this file below its sandbox, and it is not there.
     FileNamed {
         key: u64,
         name: String,
-        reply: Sender<FileAnswer>,
+        reply: Sender<Answer<Copy>>,
     },
-    /// A watched program has named this directory below its sandbox.
+    /// A watched program asks about this name below its sandbox, where nothing is.
+    EntryNamed {
+        key: u64,
+        name: String,
+        reply: Sender<Answer<Entry>>,
+    },
+    /// A watched program has opened this directory below its sandbox.
     FolderNamed {
         key: u64,
         name: String,
-        reply: Sender<FolderAnswer>,
+        reply: Sender<Answer<Entries>>,
     },
     /// A watched program has ended, and made these files; or why they are not to be kept.
     FilesFound {

@@ -5,14 +5,14 @@ use super::input::Input;
 use super::printing::HeldEnd;
 use super::{Agent, AttemptId, runner};
 use crate::executor::home_io::{home_error, parse};
-use crate::executor::supervisor::{Entry, FileAnswer, FolderAnswer, Made, Program};
+use crate::executor::supervisor::{Answer, Copy, Entries, Entry, Made, Program};
 use eyas_core::event::*;
 use eyas_storage::{ErrorKind, Homes, Listing, Location};
 use eyas_terms::{Failure, FailureKind, ObjectId};
 use eyas_text::shown;
 use std::collections::{BTreeMap, HashSet};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -24,14 +24,14 @@ pub(super) struct Found {
 }
 
 impl Agent {
-    /// A watched program has named a file that is not in its sandbox.
-    pub(super) fn on_file_named(&mut self, key: u64, name: &str, reply: Sender<FileAnswer>) {
+    /// A watched program opens a file that is not in its sandbox.
+    pub(super) fn on_file_named(&mut self, key: u64, name: &str, reply: Sender<Answer<Copy>>) {
         let Some(id) = self.attempts.find_id(key) else { return };
         let Some(attempt) = self.attempts.find_mut(id) else { return };
         let location = match location_of(attempt.spec.watched_at(), name) {
             Ok(location) => location.as_str().to_owned(),
             Err(why) => {
-                let _ = reply.send(FileAnswer::Failed(why));
+                let _ = reply.send(Err(why));
                 return;
             }
         };
@@ -53,51 +53,61 @@ impl Agent {
     ) {
         let Some(attempt) = self.attempts.find_mut(id) else { return };
         let waiting = attempt.naming.remove(location).unwrap_or_default();
-        let answer = || match &brought {
-            Ok((_, Staged::Cached(object))) => {
-                let Some(digest) = self.node.book().digest(*object) else { return FileAnswer::Missing };
-                FileAnswer::Here {
-                    path: self.objects.path_of(digest),
-                    modified_ns: self.objects.modified_ns(*object, self.node.book()),
-                    mode: Some(self.objects.mode_of_input(*object, false)),
-                }
-            }
+        let answer = match brought {
+            Ok((_, Staged::Cached(object))) => Ok(self.node.book().digest(object).map(|digest| Copy {
+                path: self.objects.path_of(digest),
+                modified_ns: self.objects.modified_ns(object, self.node.book()),
+                mode: Some(self.objects.mode_of_input(object, false)),
+            })),
             Ok((input, Staged::Private)) => {
-                FileAnswer::Here { path: self.private.path(id, *input), modified_ns: None, mode: None }
+                Ok(Some(Copy { path: self.private.path(id, input), modified_ns: None, mode: None }))
             }
             Ok((_, Staged::InPlace(object))) => {
-                let path = Path::new(self.node.book().location(*object)).to_owned();
+                let path = Path::new(self.node.book().location(object)).to_owned();
                 let of = path.metadata().ok();
-                let mode = of.as_ref().map(|of| of.permissions().mode() & 0o777);
-                let modified =
-                    of.and_then(|of| of.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok());
-                let modified_ns = modified.and_then(|time| i64::try_from(time.as_nanos()).ok());
-                FileAnswer::Here { path, modified_ns, mode }
+                let mode = of.as_ref().map(|of| of.mode() & 0o777);
+                let modified_ns = of.map(|of| of.mtime() * 1_000_000_000 + of.mtime_nsec());
+                Ok(Some(Copy { path, modified_ns, mode }))
             }
-            Ok((_, Staged::Unneeded)) => FileAnswer::Missing,
-            Err(error) if error.kind == TransferErrorKind::Unavailable => FileAnswer::Missing,
-            Err(error) => FileAnswer::Failed(error.message.clone()),
+            Ok((_, Staged::Unneeded)) => Ok(None),
+            Err(error) if error.kind == TransferErrorKind::Unavailable => Ok(None),
+            Err(error) => Err(error.message),
         };
         for reply in waiting {
-            let _ = reply.send(answer());
+            let _ = reply.send(answer.clone());
         }
     }
 
+    /// A watched program asks about a name that is not in its sandbox.
+    pub(super) fn on_entry_named(&self, key: u64, name: &str, reply: Sender<Answer<Entry>>) {
+        self.ask_home(key, name, reply, |homes, place, _| look_up(homes, place));
+    }
+
     /// A watched program wants to know what is in a directory of home.
-    pub(super) fn on_folder_named(&self, key: u64, name: &str, reply: Sender<FolderAnswer>) {
+    pub(super) fn on_folder_named(&self, key: u64, name: &str, reply: Sender<Answer<Entries>>) {
+        self.ask_home(key, name, reply, list);
+    }
+
+    /// Asks home on a thread of its own.
+    fn ask_home<T: Send + 'static>(
+        &self,
+        key: u64,
+        name: &str,
+        reply: Sender<Answer<T>>,
+        ask: impl FnOnce(&Homes, &Location, &Path) -> Answer<T> + Send + 'static,
+    ) {
         let Some(attempt) = self.attempts.find_id(key).and_then(|id| self.attempts.find(id)) else { return };
-        let folder = match name.is_empty() {
+        let place = match name.is_empty() {
             true => parse(attempt.spec.watched_at().unwrap_or_default()).map_err(|error| error.message),
             false => location_of(attempt.spec.watched_at(), name),
         };
-        let homes = self.home.homes();
+        let (homes, own) = (self.home.homes(), self.supervisors.own_folder().to_owned());
         tokio::task::spawn_blocking(move || {
-            let answer = folder.and_then(|folder| list(&homes, &folder));
-            let _ = reply.send(match answer {
-                Ok(Some(entries)) => FolderAnswer::There(entries),
-                Ok(None) => FolderAnswer::Missing,
-                Err(why) => FolderAnswer::Failed(why),
-            });
+            let is_own = |place: &Location| real_path(place).is_some_and(|path| path.starts_with(&own));
+            let _ = reply.send(place.and_then(|place| match is_own(&place) {
+                true => Ok(None),
+                false => ask(&homes, &place, &own),
+            }));
         });
     }
 
@@ -202,10 +212,36 @@ fn location_of(at: Option<&str>, name: &str) -> Result<Location, String> {
     parse(at).map_err(|error| error.message)?.below(name).map_err(|error| error.to_string())
 }
 
-/// What is in a directory at home; `None`: there is none.
-fn list(homes: &Homes, folder: &Location) -> Result<Option<BTreeMap<String, Entry>>, String> {
+/// Where a place of this machine's files really is, behind links.
+fn real_path(place: &Location) -> Option<PathBuf> {
+    place.path()?.canonicalize().ok()
+}
+
+/// What home has at a place.
+fn look_up(homes: &Homes, place: &Location) -> Answer<Entry> {
+    if let Some(path) = place.path() {
+        return match std::fs::metadata(path) {
+            Err(error) if is_nothing(&error) => Ok(None),
+            of => of.map(|of| entry_of(&of)).map_err(|error| error.to_string()),
+        };
+    }
+    match homes.stat(place) {
+        Ok(stat) => {
+            let (size_bytes, mode) = (stat.size_bytes, stat.version.mode());
+            Ok(Some(Entry::File { size_bytes, modified: None, mode }))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(list(homes, place, Path::new("/"))?.map(|_| Entry::Folder))
+        }
+        Err(error) => Err(home_error(&error).message),
+    }
+}
+
+/// What is in a directory at home, without `own`, this executor's own directory, which a sandbox would otherwise have in itself. `None`:
+/// there is no such directory.
+fn list(homes: &Homes, folder: &Location, own: &Path) -> Answer<Entries> {
     if let Some(path) = folder.path() {
-        return list_path(path).map_err(|error| error.to_string());
+        return list_path(path, own).map_err(|error| error.to_string());
     }
     let listed = match homes.list(&Listing::Under(folder.clone())) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -216,45 +252,48 @@ fn list(homes: &Homes, folder: &Location) -> Result<Option<BTreeMap<String, Entr
         let Some(name) = file.name_below(folder) else { continue };
         match name.split_once('/') {
             Some((first, _)) => _ = entries.insert(first.to_owned(), Entry::Folder),
-            None => {
-                let stat = homes.stat(file).map_err(|error| home_error(&error).message)?;
-                let mode = stat.version.mode();
-                entries.insert(name, Entry::File { size_bytes: stat.size_bytes, modified: None, mode });
-            }
+            None => _ = look_up(homes, file)?.map(|entry| entries.insert(name, entry)),
         }
     }
     // Homes that have no directories say nothing where nothing is.
     Ok((!entries.is_empty()).then_some(entries))
 }
 
-/// Names that are not UTF-8 have no location, so no program is shown them.
-fn list_path(path: &Path) -> std::io::Result<Option<BTreeMap<String, Entry>>> {
+/// Names that are not UTF-8 have no location, so no program is shown them, and links that lead back to a directory around them would
+/// lead on without end.
+fn list_path(path: &Path, own: &Path) -> std::io::Result<Option<Entries>> {
     let found = match std::fs::read_dir(path) {
-        Err(error)
-            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
-        {
-            return Ok(None);
-        }
+        Err(error) if is_nothing(&error) => return Ok(None),
         found => found?,
     };
+    let folder = path.canonicalize()?;
     let mut entries = BTreeMap::new();
     for entry in found {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        // A link counts as what it leads to.
-        let Ok(of) = std::fs::metadata(entry.path()) else { continue };
-        let what = match of.is_dir() {
-            true => Entry::Folder,
-            false if of.is_file() => Entry::File {
-                size_bytes: of.len(),
-                modified: of.modified().ok(),
-                mode: Some(of.permissions().mode() & 0o777),
-            },
-            false => continue,
+        let real = match entry.file_type()?.is_symlink() {
+            true => entry.path().canonicalize().unwrap_or_default(),
+            false => folder.join(&name),
         };
-        entries.insert(name, what);
+        if real == own || folder.starts_with(&real) {
+            continue;
+        }
+        // A link counts as what it leads to.
+        let Ok(of) = std::fs::metadata(&real) else { continue };
+        entries.extend(entry_of(&of).map(|entry| (name, entry)));
     }
     Ok(Some(entries))
+}
+
+fn is_nothing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}
+
+/// `None`: neither a file nor a directory.
+fn entry_of(of: &std::fs::Metadata) -> Option<Entry> {
+    let file =
+        || Entry::File { size_bytes: of.len(), modified: of.modified().ok(), mode: Some(of.mode() & 0o777) };
+    if of.is_dir() { Some(Entry::Folder) } else { of.is_file().then(file) }
 }
 
 /// The ways to say an output of a watched program that slot processes say of declared ones.
