@@ -45,6 +45,7 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "tool": "./tool > out/tool",
         "moved": "cd data && cat ../data/./deep/../x.txt > ../out/moved",
         "append": "echo one > t; mv t out/append; rm -f never; echo two > gone; rm gone",
+        "folder": "mv data/deep out/folder-of && mkdir d && echo f > d/f && mv d out/made",
         "link": "ln -s data/x.txt l; cat l > out/link; rm l",
         "map": 'python3 -c \'import mmap; f = open("data/x.txt", "rb");'
         ' open("out/map", "wb").write(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:])\'',
@@ -53,7 +54,9 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
     write_list(tmp_path / "t.jsonl", *({"id": i, "command": c, "watch": True} for i, c in lines.items()))
     done = run("run", "t.jsonl", "--slots", "2", cwd=tmp_path)
     assert f"{len(lines)} done, 0 failed" in done.stderr
-    out = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert (tmp_path / "out/folder-of/y.txt").read_text() == "y\n"
+    assert (tmp_path / "out/made/f").read_text() == "f\n" and (tmp_path / "data/deep/y.txt").exists()
+    out = {path.name: path.read_text() for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert out.pop("list") == "data:\ndeep\nx.txt\n\ndata/deep:\ny.txt\ndata/deep/y.txt\ndata/x.txt\n"
     assert out == {
         "read": "x\n",

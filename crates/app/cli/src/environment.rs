@@ -92,11 +92,14 @@ impl WatchArgs {
         if !self.watch {
             return Ok(());
         }
-        let here = eyas_storage::Location::from_path(&crate::dirs::working()?).map_err(crate::homes::fault)?;
+        let here =
+            eyas_storage::Location::from_path(&crate::dirs::working()?).map_err(crate::homes::fault)?;
         for array in &mut list.arrays {
             let template = &mut array.template;
             if template.inputs.iter().any(|(name, _)| *name == Pattern::literal(CONTAINER_NAME)) {
-                return Err(bad("--watch: a task in a container is not watched; declare its files".to_owned()));
+                return Err(bad(
+                    "--watch: a task in a container is not watched; declare its files".to_owned()
+                ));
             }
             if !template.env.iter().any(|(name, _)| *name == Pattern::literal(WATCH_VARIABLE)) {
                 template.env.push((Pattern::literal(WATCH_VARIABLE), Pattern::literal(here.as_str())));

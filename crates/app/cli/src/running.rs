@@ -80,9 +80,15 @@ pub fn what_is_left(
     let asked = resume::Asked { origin: &origin, resume, dry_run: args.dry_run, join };
     Ok(match resume::what_is_left(list, &asked)? {
         resume::Left::Nothing => None,
-        resume::Left::Run(list, known) => {
-            Some(RunRequest { list, name: origin.name(), keep: false, origin, known, prints: false, declare: None })
-        }
+        resume::Left::Run(list, known) => Some(RunRequest {
+            list,
+            name: origin.name(),
+            keep: false,
+            origin,
+            known,
+            prints: false,
+            declare: None,
+        }),
     })
 }
 
@@ -127,7 +133,10 @@ fn write_declared(ended: Option<(PathBuf, RunId)>, path: &Path) -> Result<(), Fa
     crate::workflow::write_list(&list, Some(path))?;
     if path != Path::new("-") {
         let n = plural(list.n_tasks, "task");
-        eyas_text::say!("{n} written to {} with the files that they read and made; `eyas run` plans them", shown_path(path));
+        eyas_text::say!(
+            "{n} written to {} with the files that they read and made; `eyas run` plans them",
+            shown_path(path)
+        );
     }
     Ok(())
 }

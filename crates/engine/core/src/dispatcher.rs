@@ -235,6 +235,8 @@ pub struct RunState {
     changed: BTreeSet<ObjectId>,
     /// Files that watched tasks of the run have made, each with the task.
     found: BTreeMap<ObjectId, TaskId>,
+    /// Files that watched tasks of the run have named, each with the first task.
+    named: BTreeMap<ObjectId, TaskId>,
     /// Where this run is a part of a run in parts: what is known of the parts at other dispatchers.
     linked: Option<Box<Linked>>,
     /// Where this run is a part of a run in parts: the patterns of the whole run, kept until all tasks of

@@ -871,7 +871,12 @@ pub enum NodeAction {
     /// Remove the private file of an input: the disk is full, and the attempt waits for space again.
     DropPrivate { task: TaskId, attempt: AttemptNo, input: u32 },
     /// A file that the running program of a watched attempt has named is here, as input number `input`, or cannot be had.
-    Bring { task: TaskId, attempt: AttemptNo, location: String, brought: Result<(u32, Staged), TransferError> },
+    Bring {
+        task: TaskId,
+        attempt: AttemptNo,
+        location: String,
+        brought: Result<(u32, Staged), TransferError>,
+    },
     /// Remove what is left of the attempt on disk.
     CleanUp { task: TaskId, attempt: AttemptNo },
     /// Send a message to the dispatcher.

@@ -479,13 +479,14 @@ impl Executor {
         let reported = self.attempts.in_order().flat_map(|(_, a)| &a.reported);
         let is_read = |m: &&NodeMessage| matches!(m, NodeMessage::ReplicaAdded(_));
         let again = reported.clone().filter(is_read).chain(reported.filter(move |m| !is_read(m)));
-        again.map(|message| match message {
-            NodeMessage::ReplicaAdded(added) => {
-                NodeMessage::ReplicaAdded(ReplicaAdded { version: None, run: None, ..added.clone() })
-            }
-            message => message.clone(),
-        })
-        .chain(opening)
+        again
+            .map(|message| match message {
+                NodeMessage::ReplicaAdded(added) => {
+                    NodeMessage::ReplicaAdded(ReplicaAdded { version: None, run: None, ..added.clone() })
+                }
+                message => message.clone(),
+            })
+            .chain(opening)
     }
 
     /// A connection has been made anew, with the same dispatcher or with one that was restarted. Other

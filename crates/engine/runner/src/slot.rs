@@ -783,11 +783,15 @@ impl Slot {
             None => self.exec_args.build(spec, path)?,
         };
         let kept = helper.and_then(|helper| helper.open.as_ref()).map(AsRawFd::as_raw_fd).or(kept);
-        let filter = spec.watched.as_ref().map(|folder| crate::watched::meet(folder.as_path(), spec.key, &sandbox.path));
+        let filter = spec
+            .watched
+            .as_ref()
+            .map(|folder| crate::watched::meet(folder.as_path(), spec.key, &sandbox.path));
         let filter = filter.transpose().map_err(|error| {
             NotStarted::new(NotStartedKind::NoResources, format!("the program cannot be watched: {error}"))
         })?;
-        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), kept, filter.as_ref(), account);
+        let outcome =
+            self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), kept, filter.as_ref(), account);
         Ok(outcome.map_err(|error| error.raw_os_error().unwrap_or(0)))
     }
 
@@ -952,7 +956,11 @@ impl Slot {
                 outputs[at] = OutputState::NotAFile { what: format!("not whole: {error}") };
             }
         }
-        let new_files = if exit == ExitKind::Exited(0) && spec.watched.is_none() { new_files::find(&sandbox, names()) } else { None };
+        let new_files = if exit == ExitKind::Exited(0) && spec.watched.is_none() {
+            new_files::find(&sandbox, names())
+        } else {
+            None
+        };
         // Measured before the sandbox is cleared, which frees room.
         let lacks_output = outputs.iter().any(|output| !output.is_there());
         let has_failed = exit != ExitKind::Exited(0) || lacks_output;

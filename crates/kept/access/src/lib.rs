@@ -26,8 +26,8 @@ mod said;
 mod skeleton;
 mod watch;
 
+pub use eyas_runner::seccomp::Filter;
 pub use files::{DataFiles, Mount, Options, mount};
 pub use keeper::Keeper;
 pub use notified::Notified;
 pub use private::{bind, bind_read_only, enter, unbind};
-pub use eyas_runner::seccomp::Filter;

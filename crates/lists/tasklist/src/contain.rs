@@ -27,7 +27,9 @@ pub(crate) fn contain(task: &mut Task<'_>, default: Option<&str>) -> Result<(), 
     }
     if task.env.iter().any(|(name, _)| name == WATCH_VARIABLE) {
         let why = "a task in a container is not watched";
-        return Err(Error::invalid(why).field("container").hint("leave out `container`, or `watch` and declare the files"));
+        return Err(Error::invalid(why)
+            .field("container")
+            .hint("leave out `container`, or `watch` and declare the files"));
     }
     let files = container_files(&image)?.into_iter();
     task.inputs.extend(files.map(|(name, at)| File { name: Some(name.into()), location: at.into() }));

@@ -9,7 +9,9 @@ use crate::error::{Error, shown};
 use crate::file::File;
 use crate::made::{WISH_FIELDS, Wish};
 use crate::units;
-use eyas_terms::array::{CONTAINER_NAME, Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME, WATCH_VARIABLE};
+use eyas_terms::array::{
+    CONTAINER_NAME, Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME, WATCH_VARIABLE,
+};
 use eyas_terms::location::MADE;
 use eyas_terms::needs::{AMOUNT_MAX, Needs, PARTS, check_name};
 use eyas_text::nearest;

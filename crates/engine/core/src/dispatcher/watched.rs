@@ -33,6 +33,7 @@ impl Dispatcher {
             Some(why) => Err(why),
             None => {
                 let object = self.name_file(run, &location);
+                self.work.run_mut(run).named.entry(object).or_insert(task);
                 Ok(Box::new(self.assigned_input(now, executor, run, object, None)))
             }
         };
@@ -92,16 +93,19 @@ impl Dispatcher {
 
     /// Why a task may not read a file now, as a sentence.
     fn why_not_read(&self, run: RunId, task: TaskId, location: &str) -> Option<String> {
-        let maker = self.work.tasks.find_maker(location).filter(|maker| *maker != task);
-        if let Some(maker) = maker.filter(|maker| self.work.tasks.end_of(*maker) == End::Not) {
+        let mut text = location.to_owned();
+        let object = self.work.catalog.find(self.work.scope_of(run).put_into(&mut text));
+        let found = object.and_then(|object| self.work.runs[&run].found.get(&object).copied());
+        let makers = found.into_iter().chain(self.work.tasks.find_maker(location));
+        let mut unready = makers.filter(|maker| *maker != task && self.work.tasks.end_of(*maker) == End::Not);
+        if let Some(maker) = unready.next() {
             return Some(format!(
                 "task {maker} makes {location} and has not ended: declare it as an input, so that this task waits for it",
                 maker = shown(&self.work.tasks.user_id(maker)),
                 location = shown(location)
             ));
         }
-        let mut text = location.to_owned();
-        let object = self.work.catalog.find(self.work.scope_of(run).put_into(&mut text))?;
+        let object = object?;
         let has_changed = self.work.runs[&run].changed.contains(&object);
         has_changed.then(|| format!("{} changed since this run first read it", shown(location)))
     }
@@ -123,7 +127,9 @@ impl Dispatcher {
                 location = shown(location)
             ));
         }
-        let is_read = found.is_none() && self.work.catalog.checked_run(object) == Some(run);
+        let named = self.work.runs[&run].named.get(&object).is_some_and(|other| *other != task);
+        let is_known = named && self.work.known_bytes(object).is_some();
+        let is_read = found.is_none() && (is_known || self.work.catalog.checked_run(object) == Some(run));
         is_read.then(|| {
             format!(
                 "task {this} writes {location}, which this run has read before: all tasks of a run read the same bytes, so write to another name",

@@ -389,7 +389,8 @@ impl Executor {
     }
 
     pub(super) fn begin_transfers(&mut self, out: &mut Vec<NodeAction>) {
-        let is_in_program = |a: &Attempt| matches!(a.state, State::Queued | State::Running) && a.n_missing == 0;
+        let is_in_program =
+            |a: &Attempt| matches!(a.state, State::Queued | State::Running) && a.n_missing == 0;
         if self.alone.is_some_and(|id| is_in_program(&self.attempts[&id])) {
             return;
         }

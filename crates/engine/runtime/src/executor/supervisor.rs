@@ -153,6 +153,8 @@ struct Seen {
     stand_ins: HashMap<Inode, StandIn>,
     /// Directories that have all names that home has there.
     complete: HashSet<Inode>,
+    /// Directories of home.
+    folders: HashSet<Inode>,
     /// What could not be had, as sentences: the first few, and how many.
     errors: Vec<String>,
     n_errors: u64,
@@ -295,6 +297,10 @@ impl Program {
             }
         };
         let Some(found) = found else { return Ok(Given::Pass) };
+        if found.is_folder && call.kind == Kind::Change && self.seen().folders.contains(&found.inode) {
+            // Not all that home has there is here. Programs that are told so copy what is below, and thus open it.
+            return Err(libc::EXDEV);
+        }
         if found.is_folder {
             if matches!(call.kind, Kind::Open(_) | Kind::OpenBy) {
                 self.complete(&found)?;
@@ -396,14 +402,29 @@ impl Program {
             return self.stand_in(name, of.len(), modified, copy.mode, Some(copy));
         }
         match self.ask("looked for", name, |name, reply| Input::EntryNamed { key: self.key, name, reply })? {
-            Some(Entry::Folder) => {
-                fs::create_dir_all(self.sandbox.join(name)).map_err(|error| self.refuse(name, &error))
-            }
+            Some(Entry::Folder) => self.make_folder(name),
             Some(Entry::File { size_bytes, modified, mode }) => {
                 self.stand_in(name, size_bytes, modified, mode, None)
             }
             None => Ok(()),
         }
+    }
+
+    fn make_folder(&self, name: &Path) -> Result<(), i32> {
+        for folder in
+            name.ancestors().filter(|folder| !folder.as_os_str().is_empty()).collect::<Vec<_>>().iter().rev()
+        {
+            let path = self.sandbox.join(folder);
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => {
+                    let of =
+                        made.and_then(|()| path.metadata()).map_err(|error| self.refuse(folder, &error))?;
+                    self.seen().folders.insert((of.dev(), of.ino()));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn stand_in(
@@ -447,15 +468,14 @@ impl Program {
         if self.seen().complete.contains(&folder.inode) {
             return Ok(());
         }
-        for (entry, what) in self.ask_folder(&name)?.unwrap_or_default() {
+        let entries = self.ask_folder(&name)?.unwrap_or_default();
+        if !entries.is_empty() {
+            self.seen().folders.insert(folder.inode);
+        }
+        for (entry, what) in entries {
             let name = name.join(entry);
             match what {
-                Entry::Folder => {
-                    let made = fs::create_dir(self.sandbox.join(&name));
-                    if let Err(error) = made.or_else(unless_there) {
-                        return Err(self.refuse(&name, &error));
-                    }
-                }
+                Entry::Folder => self.make_folder(&name)?,
                 Entry::File { size_bytes, modified, mode } => {
                     self.stand_in(&name, size_bytes, modified, mode, None)?
                 }
@@ -669,10 +689,6 @@ fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
 fn time_of(ns: i64) -> SystemTime {
     let span = Duration::from_nanos(ns.unsigned_abs());
     if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
-}
-
-fn unless_there(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
 fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
