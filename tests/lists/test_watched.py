@@ -138,6 +138,8 @@ def test_what_would_be_wrong_is_refused_in_a_sentence(run: Run, tmp_path: Path) 
     assert "whose name is not UTF-8" in failed
     assert "1 done, 3 failed" in failed
     assert (tmp_path / "x.txt").read_text() == "x\n"
+    refused = run("map", "x.txt", "--watch", "--no-replace", "--", "true", cwd=tmp_path, status=2).stderr
+    assert "--no-replace cannot be kept" in refused
     write_list(tmp_path / "c.jsonl", {"command": "true", "watch": True, "container": "i.tar"})
     assert "a task in a container is not watched" in run("run", "c.jsonl", cwd=tmp_path, status=2).stderr
 

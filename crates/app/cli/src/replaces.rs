@@ -21,7 +21,7 @@ use crate::{Exit, Fault};
 use clap::Args;
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location, Status};
 use eyas_tasklist::{NAME_BYTES_MAX, TaskList};
-use eyas_terms::array::{Pattern, Piece, TaskArray};
+use eyas_terms::array::{Pattern, Piece, TaskArray, WATCH_VARIABLE};
 use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::{CString, OsString};
@@ -51,6 +51,13 @@ pub fn check(
     is_here: bool,
     origin: Option<&Path>,
 ) -> Result<(), Fault> {
+    let mark = Pattern::literal(WATCH_VARIABLE);
+    let mut env = list.arrays.iter().flat_map(|array| &array.template.env);
+    if args.no_replace && env.any(|(name, _)| *name == mark) {
+        let message = "--no-replace cannot be kept: what programs write that are watched is not known before they run";
+        return Err(Fault::new(Exit::BadInput, message.to_owned())
+            .hint("leave out --no-replace, or declare the outputs and do not watch"));
+    }
     let mut disk = Disk::default();
     check_places(list, &mut disk, is_here)?;
     check_homes(list, is_here)?;
