@@ -10,6 +10,7 @@ use eyas_terms::{AttemptNo, ExecutorId, RunId, TaskId, Timestamp};
 use eyas_wire::message::{
     Printed, PrintedPart, PrintedState, ReplyBody, TaskPrinted, ToExecutor, WhichTasks,
 };
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// How long an executor has to say what a program has printed so far.
@@ -69,8 +70,8 @@ impl AtHand {
         if printed.attempt != AttemptNo(1) {
             self.take(task);
             self.by_task.insert(task, None);
-        } else if !self.by_task.contains_key(&task) {
-            self.by_task.insert(task, Some(printed.clone()));
+        } else if let Entry::Vacant(place) = self.by_task.entry(task) {
+            place.insert(Some(printed.clone()));
             self.n_bytes += n_bytes(printed);
         }
         self.order.push_back(task);
