@@ -11,6 +11,7 @@
 //! | `values` | types, values, and the cells that hold them |
 //! | `mappers` | names of files |
 //! | `functions` | functions that every script has |
+//! | `regexes` | regular expressions, with a limit of their work |
 //! | `commands` | calls of apps become tasks |
 //!
 //! A file that the script names is a result; one that it does not name is called `_concurrent/VARIABLE.NUMBER`,
@@ -23,6 +24,7 @@ mod functions;
 mod lex;
 mod mappers;
 mod parse;
+mod regexes;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -72,7 +74,7 @@ pub(crate) fn parse(
     given: &SwiftArguments,
     print: &mut dyn FnMut(&str),
 ) -> Result<Workflow> {
-    let mut reader = parse::Reader::default();
+    let mut reader = parse::ScriptReader::default();
     let mut files: Vec<PathBuf> = vec![PathBuf::new()];
     let mut n_bytes = text.len();
     let name_of = |files: &[PathBuf], e: Error| match e.part {

@@ -17,11 +17,12 @@ mod statements;
 
 use super::SwiftArguments;
 use super::ast::{At, Block, Procedure, Program, Statement, Symbol, Variable};
-use super::functions::Regexes;
+use super::regexes::Regexes;
 use super::values::{Cell, CellNo, Key, Names, State, Type};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::limit::Allowance;
 use crate::model::{Builder, Workflow};
+use eyas_storage::canonical::Url;
 use eyas_text::nearest;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -76,7 +77,7 @@ pub(super) struct Context<'a> {
     /// The variable that is mapped is one that nothing assigns.
     pub is_input: bool,
     at: At,
-    work: Work<'a>,
+    work: ItemWork<'a>,
 }
 
 #[derive(Default)]
@@ -90,7 +91,7 @@ pub(super) struct AppFiles {
 }
 
 #[derive(Clone, Copy)]
-enum Work<'a> {
+enum ItemWork<'a> {
     Do(&'a Statement),
     /// A loop over an array, up to the element of that number.
     Each {
@@ -379,7 +380,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn context(&self, scope: Scope, at: At, work: Work<'a>) -> Context<'a> {
+    fn context(&self, scope: Scope, at: At, work: ItemWork<'a>) -> Context<'a> {
         Context { scope, memo: vec![], app: None, is_input: false, at, work }
     }
 
@@ -436,7 +437,7 @@ impl<'a> Engine<'a> {
                 );
                 return Err(variable.at.broken(message));
             }
-            let mut cx = self.context(scope, variable.at, Work::Map(variable, cell));
+            let mut cx = self.context(scope, variable.at, ItemWork::Map(variable, cell));
             cx.is_input = self.cells[cell as usize].n_writers == 0;
             let writes = if cx.is_input { vec![cell] } else { vec![] };
             self.add_item(cx, writes);
@@ -452,7 +453,7 @@ impl<'a> Engine<'a> {
 
     fn begin(&mut self, statement: &'a Statement, scope: Scope) {
         let writes = statement.assigns.iter().filter_map(|name| self.lookup(scope, *name)).collect();
-        let cx = self.context(scope, statement.at, Work::Do(statement));
+        let cx = self.context(scope, statement.at, ItemWork::Do(statement));
         self.add_item(cx, writes);
     }
 }
@@ -462,13 +463,9 @@ pub(super) fn fits(of: &Type, from: &Type) -> bool {
     of == from
 }
 
-/// A file's name as eyas has it: `file://localhost/` means this machine.
+/// A file's name as eyas has it. Behind the host, a URL of a file of this machine has a name as the script would write it.
 fn plain(name: &str) -> String {
-    let local = name.strip_prefix("file://localhost/").or_else(|| name.strip_prefix("file:///"));
-    let name = match local {
-        Some(rest) if name.starts_with("file:///") => format!("/{rest}"),
-        Some(rest) => rest.to_owned(),
-        None => name.to_owned(),
-    };
-    crate::model::plain_name(&name).into_owned()
+    let path = Url::split(name).and_then(Url::path);
+    let name = path.as_deref().map_or(name, |path| path.strip_prefix('/').unwrap_or(path));
+    crate::model::plain_name(name).into_owned()
 }

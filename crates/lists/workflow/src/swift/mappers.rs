@@ -2,38 +2,14 @@
 
 use super::ast::{At, Expression, Mapping, Symbol};
 use super::engine::{Context, Engine, Stop};
-use super::values::{CellNo, Key, KeyType, Names, State, Step, Type, Value, Writer};
+use super::values::{CellNo, Key, KeyType, Mapper, Names, Simple, State, Step, Type, Value, Writer};
 use crate::error::{Error, ErrorKind, shown};
 use eyas_text::nearest;
-use rustc_hash::FxHashMap;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 /// The most bytes of a file, or of what a program prints, that a mapper reads.
 const READ_BYTES_MAX: u64 = 64 << 20;
-
-pub(super) enum Mapper {
-    /// One file.
-    Single(Rc<str>),
-    /// Names made of a prefix, the path and a suffix.
-    Simple(Simple),
-    /// Places with their files: those of `fixed_array_mapper`, `array_mapper`, `filesys_mapper`, `csv_mapper` and
-    /// `ext`.
-    Table { places: Vec<(Vec<Step>, Rc<str>)>, numbers: FxHashMap<String, usize> },
-    /// The files of another variable, renamed.
-    Renamed { source: CellNo, matches: Rc<str>, transform: Rc<str> },
-}
-
-pub(super) struct Simple {
-    /// The folder, with a `/` at its end.
-    folder: String,
-    prefix: String,
-    suffix: String,
-    /// Of the glob that finds files that exist.
-    pattern: String,
-    padding: usize,
-    separator: String,
-}
 
 /// Names as users write them, in lower case and without `_`, and the name in messages.
 const MAPPERS: [(&str, &str); 12] = [

@@ -16,12 +16,12 @@ const HEIGHT_MAX: u32 = 600;
 
 /// A script and its imports, as they are read.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(super) struct ScriptReader {
     pub program: Program,
     symbols: FxHashMap<Rc<str>, Symbol>,
 }
 
-impl Reader {
+impl ScriptReader {
     pub fn symbol(&mut self, name: &str) -> Symbol {
         if let Some(symbol) = self.symbols.get(name) {
             return *symbol;
@@ -64,7 +64,7 @@ struct Parser<'a> {
     depth: u32,
     /// The place of an expression that is higher than [`HEIGHT_MAX`].
     too_high: Option<At>,
-    reader: &'a mut Reader,
+    reader: &'a mut ScriptReader,
 }
 
 /// Words that are no names of variables.

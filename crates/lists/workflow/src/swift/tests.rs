@@ -232,7 +232,7 @@ fn mappers_name_files() {
             "f[1]",
             "b.jpg",
         ),
-        ("file f <\"file://localhost/l.txt\">;", "f", "l.txt"),
+        (concat!("file f <\"file:", "//localhost/l.txt\">;"), "f", "l.txt"),
     ] {
         let script = format!("type file; app (file o) t() {{ touch @o; }} {declaration} {used} = t();");
         let lines = tasks(&script);

@@ -3,8 +3,8 @@
 //! A cell is a variable, an element of an array, or a member of a struct. It is assigned once.
 
 use super::ast::{At, Symbol};
-use super::mappers::Mapper;
 use crate::model::TaskNo;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -206,6 +206,30 @@ pub(super) enum State {
         name: Option<Rc<str>>,
         writer: Writer,
     },
+}
+
+/// Which file belongs to which place in a variable.
+pub(super) enum Mapper {
+    /// One file.
+    Single(Rc<str>),
+    /// Names made of a prefix, the path and a suffix.
+    Simple(Simple),
+    /// Places with their files: those of `fixed_array_mapper`, `array_mapper`, `filesys_mapper`, `csv_mapper` and
+    /// `ext`.
+    Table { places: Vec<(Vec<Step>, Rc<str>)>, numbers: FxHashMap<String, usize> },
+    /// The files of another variable, renamed.
+    Renamed { source: CellNo, matches: Rc<str>, transform: Rc<str> },
+}
+
+pub(super) struct Simple {
+    /// The folder, with a `/` at its end.
+    pub folder: String,
+    pub prefix: String,
+    pub suffix: String,
+    /// Of the glob that finds files that exist.
+    pub pattern: String,
+    pub padding: usize,
+    pub separator: String,
 }
 
 /// How the files of a variable are called.

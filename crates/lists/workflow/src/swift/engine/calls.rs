@@ -1,10 +1,10 @@
 //! Calls of procedures and functions.
 
-use super::{CALLS_MAX, Context, Engine, GLOBAL, Stop, Work, fits};
+use super::{CALLS_MAX, Context, Engine, GLOBAL, ItemWork, Stop, fits};
 use crate::error::{Error, shown};
 use crate::swift::ast::{At, Body, Expression, Is, Parameter, Procedure, Symbol};
 use crate::swift::functions::{NAMES, is_function, parsed, read_data};
-use crate::swift::mappers::Mapper;
+use crate::swift::values::Mapper;
 use crate::swift::values::{CellNo, Key, Names, Scalar, Type, Value};
 use eyas_text::nearest;
 use std::rc::Rc;
@@ -175,7 +175,7 @@ impl<'a> Engine<'a> {
             Body::App(_) => {
                 let writes = outputs.clone();
                 self.calls.push((inputs, outputs));
-                let work = Work::App(procedure, self.calls.len() as u32 - 1);
+                let work = ItemWork::App(procedure, self.calls.len() as u32 - 1);
                 let cx = self.context(scope, at, work);
                 self.add_item(cx, writes);
             }

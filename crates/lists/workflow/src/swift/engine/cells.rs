@@ -1,6 +1,6 @@
 //! Variables, elements and members: made, assigned once, and waited for.
 
-use super::{CELLS_MAX, Context, Engine, GLOBAL, Stop, Work, fits, plain};
+use super::{CELLS_MAX, Context, Engine, GLOBAL, ItemWork, Stop, fits, plain};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::swift::ast::{At, Symbol};
 use crate::swift::mappers::fitting;
@@ -285,7 +285,7 @@ impl<'a> Engine<'a> {
             }
             _ => {
                 self.cells[cell as usize].assigned = Some(at);
-                let cx = self.context(GLOBAL, at, Work::Copy(cell, source));
+                let cx = self.context(GLOBAL, at, ItemWork::Copy(cell, source));
                 self.add_item(cx, vec![cell]);
                 return Ok(());
             }

@@ -1,6 +1,6 @@
 //! What each kind of statement does.
 
-use super::{Context, Engine, STEPS_MAX, Scope, Stop, Work, fits};
+use super::{Context, Engine, ItemWork, STEPS_MAX, Scope, Stop, fits};
 use crate::error::{Result, shown};
 use crate::swift::ast::{At, Block, Does, Expression, Is, Statement, Symbol};
 use crate::swift::values::{CellNo, Key, KeyType, Scalar, State, Type, Value};
@@ -8,14 +8,14 @@ use crate::swift::values::{CellNo, Key, KeyType, Scalar, State, Type, Value};
 impl<'a> Engine<'a> {
     pub(super) fn work(&mut self, cx: &mut Context<'a>) -> std::result::Result<(), Stop> {
         match cx.work {
-            Work::Do(statement) => self.statement(statement, cx),
-            Work::Each { statement, array, next } => self.each(statement, array, next, cx),
-            Work::Round { statement, round, scope } => self.round(statement, round, scope, cx),
-            Work::Map(variable, cell) => match &variable.mapping {
+            ItemWork::Do(statement) => self.statement(statement, cx),
+            ItemWork::Each { statement, array, next } => self.each(statement, array, next, cx),
+            ItemWork::Round { statement, round, scope } => self.round(statement, round, scope, cx),
+            ItemWork::Map(variable, cell) => match &variable.mapping {
                 Some(mapping) => self.map(mapping, cell, cx),
                 None => Ok(()),
             },
-            Work::App(procedure, call) => {
+            ItemWork::App(procedure, call) => {
                 let (inputs, outputs) = std::mem::take(&mut self.calls[call as usize]);
                 let result = self.app(procedure, &inputs, &outputs, cx.at, cx);
                 if matches!(result, Err(ref stop) if !matches!(stop, Stop::Fail(_))) {
@@ -23,7 +23,7 @@ impl<'a> Engine<'a> {
                 }
                 result
             }
-            Work::Copy(cell, source) => self.copy(cell, source, cx.at),
+            ItemWork::Copy(cell, source) => self.copy(cell, source, cx.at),
         }
     }
 
@@ -96,7 +96,7 @@ impl<'a> Engine<'a> {
                 let array = self.value(over, None, cx)?;
                 match array {
                     Value::Cell(array) if matches!(self.cells[array as usize].of, Type::Array(_)) => {
-                        cx.work = Work::Each { statement, array, next: 0 };
+                        cx.work = ItemWork::Each { statement, array, next: 0 };
                         self.each(statement, array, 0, cx)
                     }
                     other => {
@@ -108,7 +108,7 @@ impl<'a> Engine<'a> {
             }
             Does::Iterate { round, body, .. } => {
                 let scope = self.begin_round(*round, body, 0, cx)?;
-                cx.work = Work::Round { statement, round: 0, scope };
+                cx.work = ItemWork::Round { statement, round: 0, scope };
                 self.round(statement, 0, scope, cx)
             }
             Does::Switch(on, cases) => {
@@ -268,7 +268,7 @@ impl<'a> Engine<'a> {
             self.count_step(statement.at)?;
             self.enter(body, scope)?;
         }
-        cx.work = Work::Each { statement, array, next };
+        cx.work = ItemWork::Each { statement, array, next };
         match self.closed(array) {
             Ok(()) => Ok(()),
             Err(_) => Err(Stop::More(array)),
@@ -305,7 +305,7 @@ impl<'a> Engine<'a> {
             round += 1;
             cx.memo.clear();
             scope = self.begin_round(*name, body, round, cx)?;
-            cx.work = Work::Round { statement, round, scope };
+            cx.work = ItemWork::Round { statement, round, scope };
         }
     }
 
