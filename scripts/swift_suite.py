@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/swift_suite.py CHECKOUT [--tutorial CHECKOUT] [--only TEXT]
 
-CHECKOUT is one of github.com/swift-lang/swift-k; --tutorial is one of github.com/swift-lang/swift-tutorial. Each script
-runs by itself in a copy of its folder, with the suite's own preparation (`NAME.setup.sh`), arguments (`NAME.args`),
+CHECKOUT is one of github.com/swift-lang/swift-k; --tutorial is one of github.com/swift-lang/swift-tutorial. Each
+script runs by itself in a copy of its folder, with the suite's own preparation (`NAME.setup.sh`), arguments (`NAME.args`),
 expected files (`NAME.*.expected`) and check (`NAME.check.sh`). Programs of a tutorial are found by PATH, as its `setup.sh`
 says; what the suite's `swift.conf` says about programs (`app.NAME`) is done by PATH, too.
 

@@ -2,8 +2,8 @@
 #
 #     eyas run search.swift -- -pieces=6 -residues=$(grep -v '^>' data/proteins.faa | tr -d '\n' | wc -c)
 #
-# It reads data/, which make_data.py writes, and writes found/. An e-value depends on the size of the whole database, so every
-# search is told its residues.
+# It reads data/, which make_data.py writes, and writes found/. An e-value depends on the size of the whole database, so
+# every search is told its residues.
 type file;
 
 # Formatted as version 4, a piece of a database is three files.

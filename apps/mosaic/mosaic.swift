@@ -2,8 +2,8 @@
 #
 #     eyas run mosaic.swift
 #
-# It reads data/raw/*.fits, which make_tiles.py writes, and writes mosaic/. Which tiles overlap, mOverlaps knows only when all are
-# reprojected; so a plane is fitted to every pair, and the fit of a pair that does not overlap says `none`.
+# It reads data/raw/*.fits, which make_tiles.py writes, and writes mosaic/. Which tiles overlap, mOverlaps knows only when
+# all are reprojected; so a plane is fitted to every pair, and the fit of a pair that does not overlap says `none`.
 type file;
 
 app (file table) mImgtbl(file mcheck, int n, string options[], file names, string folder, file tiles[])
