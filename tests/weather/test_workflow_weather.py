@@ -89,13 +89,17 @@ def collectives(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("weather", ["killed", "halted"])
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    ("pattern", "mode"),
+    [*((pattern, "auto") for pattern in PATTERNS), ("scatter", "archive-tree"), ("gather", "archive-tree")],
+)
 def test_a_node_strikes_in_the_middle_of_a_collective(
-    cluster: Cluster, tmp_path: Path, pattern: str, weather: str
+    cluster: Cluster, tmp_path: Path, pattern: str, mode: str, weather: str
 ) -> None:
     tasks_of, size = PATTERNS[pattern]
     gate = tmp_path / "gate"
-    cluster.dispatcher("--lease", LONG_LEASE if weather == "halted" else LEASE)
+    lease = LONG_LEASE if weather == "halted" else LEASE
+    cluster.dispatcher("--lease", lease, "--collectives", mode)
     for name in NODES:
         cluster.executor(name, slots=2)
     tasks = tasks_of(gate, str(cluster.home / "all.out"))

@@ -235,8 +235,9 @@ pub struct PolicyArgs {
     #[arg(long, alias = "threshold", default_value_t = 0.8, value_name = "SHARE", value_parser = values::share)]
     pub utilisation_threshold: f64,
     /// How the files of workflows are moved before the tasks that read them start: auto (the way that is predicted to
-    /// be quickest), off, collective-gather or async-gather (all gathers in that way), or task-rerun (a task whose file
-    /// many tasks read runs again on their nodes; task-replication is another name for it)
+    /// be quickest), off, collective-gather or async-gather (all gathers in that way), archive-tree (all gathers and
+    /// scatters), or task-rerun (a task whose file many tasks read runs again on their nodes; task-replication is
+    /// another name for it)
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = values::collectives)]
     pub collectives: CollectiveMode,
     /// What affinity knows of the network between nodes in several places: measured (small probes at first, then every

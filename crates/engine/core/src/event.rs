@@ -407,7 +407,14 @@ pub enum Action {
     /// answers with `AttemptEnded`, or not at all.
     RecallAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
     /// Get these objects into the cache, in one request to the first source that has them, for tasks to come.
-    Prefetch { executor: ExecutorId, batch: BatchId, inputs: Vec<AssignedInput> },
+    Prefetch {
+        executor: ExecutorId,
+        batch: BatchId,
+        inputs: Vec<AssignedInput>,
+        /// The first source may only be about to receive the objects, so it is waited for.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        awaits: bool,
+    },
     /// Stop fetching these objects, unless an attempt needs them.
     CancelPrefetch { executor: ExecutorId, objects: Vec<ObjectId> },
     /// The tasks of a run were found to have this pattern; shown to users.
@@ -725,6 +732,8 @@ pub enum NodeEvent {
     PrefetchRequested {
         batch: BatchId,
         inputs: Vec<AssignedInput>,
+        /// The first source may only be about to receive the objects.
+        awaits: bool,
     },
     /// Read this object from home into the cache, for other executors, after asking whether it has changed since an
     /// earlier run than `run`.

@@ -362,9 +362,8 @@ impl Executor {
                 }
             }
             NodeEvent::DropRequested { objects } => self.drop_all(&objects, out),
-            NodeEvent::PrefetchRequested { batch, inputs } => {
-                // A source of which several objects are requested at once already has them.
-                let awaits = inputs.len() == 1;
+            NodeEvent::PrefetchRequested { batch, inputs, awaits } => {
+                let awaits = awaits || inputs.len() == 1;
                 for input in inputs {
                     self.prefetch(batch, awaits, &input, out);
                 }

@@ -131,6 +131,8 @@ pub enum ToExecutor {
         locations: Vec<String>,
         /// As in [`AssignTask`].
         permits: Vec<Permit>,
+        /// The first source may only be about to receive the objects.
+        awaits: bool,
     },
     /// Stop fetching these objects, unless an attempt needs them.
     CancelPrefetch {

@@ -72,6 +72,8 @@ pub struct Options {
     pub n_additions_max: u64,
     /// The maker of a file with many readers runs again at the readers, wherever it can.
     pub reruns: bool,
+    /// Each gather and each scatter goes along a tree of nodes.
+    pub archive_trees: bool,
     /// Makers of files that stay on the nodes write other bytes each time.
     pub staying_differ: bool,
     pub task_is_wide: u64,
@@ -257,6 +259,7 @@ impl Options {
             home_limits: HomeLimits::default(),
             n_additions_max: 0,
             reruns: false,
+            archive_trees: false,
             staying_differ: false,
             task_is_wide: 100,
             task_has_memory: 100,
@@ -489,7 +492,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 19] = [
+    pub const KINDS: [&str; 20] = [
         "uneven",
         "stops",
         "clocks",
@@ -509,6 +512,7 @@ impl Options {
         "busy",
         "pushes",
         "calls",
+        "trees",
     ];
 
     /// Some of the kinds that a world of one dispatcher can have, drawn from the seed: together they meet what none of them meets
@@ -517,7 +521,7 @@ impl Options {
         let mut rng = Rng::new(seed ^ 0x736f_6d65_206b_696e);
         let of_1000 = [150, 300, 500][rng.below(3) as usize];
         // The last kinds came later, and are drawn where they are asked for, so that a seed goes on meaning the same world.
-        let is_later = |kind: &&str| ["dispatchers", "pushes", "calls"].contains(kind);
+        let is_later = |kind: &&str| ["dispatchers", "pushes", "calls", "trees"].contains(kind);
         let of_one = Options::KINDS.into_iter().filter(|kind| !is_later(kind));
         of_one.filter(|_| rng.below(1000) < of_1000).collect()
     }
@@ -584,6 +588,13 @@ impl Options {
                     _ if self.small => self.disk_bytes,
                     _ => self.disk_bytes.max(120_000),
                 },
+                ..self
+            },
+            "trees" => Options {
+                archive_trees: true,
+                n_nodes: self.n_nodes.max(5 + r.below(5)),
+                n_blocks: self.n_blocks.max(u64::from(self.linked)),
+                n_node_kills: self.n_node_kills + r.below(4),
                 ..self
             },
             "stops" => Options {

@@ -193,6 +193,9 @@ fn config_of(o: &Options) -> DispatcherConfig {
     if o.reruns {
         config.collectives = CollectiveMode::TaskRerun;
     }
+    if o.archive_trees && config.collectives != CollectiveMode::Off {
+        config.collectives = CollectiveMode::ArchiveTree;
+    }
     config
 }
 

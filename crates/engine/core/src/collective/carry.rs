@@ -11,8 +11,9 @@
 //!
 //! Invariants, checked by [`Collectives::sanity_check`]:
 //!   1. no node receives more than `in_max` batches at once, and none sends more than `out_max`;
-//!   2. an object that the source of a batch does not hold when the batch is issued belongs to one batch of
-//!      the source's own, which was issued before; such objects are in the order of that batch;
+//!   2. an object that the source of a batch does not hold when the batch is issued belongs to a batch of
+//!      the source's own, which was issued before. Unless the batch goes up or down a tree of archives, this is the
+//!      same batch for all such objects, and they are in its order;
 //!   3. following sources from want to want never leads back to the first (each want has one outgoing edge,
 //!      tested before it is set; a holder of the object has none, whatever its want says);
 //!   4. every ready want is in a queue, and each queue waits for a stream that is taken.
@@ -26,7 +27,13 @@
 //! Why a streamed batch keeps to one batch of its source, and to that batch's order: otherwise the first of
 //! two objects might wait for a node that waits for the second. Within that limit, all objects go down a tree
 //! in one request each. A node that asked for many small files one by one would wait out a latency for every
-//! few of them, at each of its children.
+//! few of them, at each of its children. The nodes of a tree of archives put together what comes by several batches.
+//! Of one gather or scatter these all lead away from the root, so that no two nodes wait for each other.
+//!
+//! A tree of archives ([`Way::ArchiveTree`]) is made when all its objects exist, because their holders are known only
+//! then. Its nodes get wants of their own, *relays*, for what they pass on. Nobody else needs these: a relay counts
+//! neither in the collective's record nor for its end, and what is left of them at the end is cancelled. Where a
+//! relay is given up, the node after it asks the node before it.
 //!
 //! Late batches: a batch that took `late_factor` times the predicted time plus a grace gets another source,
 //! if its own source still receives from a node that has everything, or if other nodes hold the objects. (So
@@ -52,6 +59,7 @@ use crate::event::{Source, TransferErrorKind};
 use eyas_terms::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Sources named in a prefetch: the planned one, and others to try if it fails at once.
@@ -117,8 +125,14 @@ pub enum CollectiveEvent {
 pub enum CollectiveAction {
     /// Get these objects, in this order, in one request to the best of these sources that has them. This
     /// replaces an earlier prefetch of the same object. A source that still receives an object sends on the
-    /// bytes that arrive.
-    Prefetch { executor: ExecutorId, batch: BatchId, objects: Vec<ObjectId>, sources: Vec<Source> },
+    /// bytes that arrive. `awaits`: the first source is about to receive what it does not have, and is waited for.
+    Prefetch {
+        executor: ExecutorId,
+        batch: BatchId,
+        objects: Vec<ObjectId>,
+        sources: Vec<Source>,
+        awaits: bool,
+    },
     /// Stop fetching these objects, unless an attempt needs them.
     CancelPrefetch { executor: ExecutorId, objects: Vec<ObjectId> },
     /// The collective's last want has arrived or was given up.
@@ -157,6 +171,23 @@ struct Want {
     collectives: Vec<CollectiveId>,
 }
 
+impl Want {
+    fn new(item: Item, parent: Option<ExecutorId>, way: Way, collective: CollectiveId) -> Want {
+        let collectives = vec![collective];
+        Want {
+            item,
+            parent,
+            state: State::Held,
+            way,
+            asked: false,
+            n_tries: 0,
+            avoid: vec![],
+            rank: 0,
+            collectives,
+        }
+    }
+}
+
 struct Batch {
     collective: CollectiveId,
     executor: ExecutorId,
@@ -166,7 +197,7 @@ struct Batch {
     /// The source serves one such batch at a time, in the rounds of a binomial tree.
     in_rounds: bool,
     /// The batch of the source itself that brings the objects which the source did not have when this batch
-    /// was issued.
+    /// was issued; of several, the one that may take longest.
     above: Option<BatchId>,
     issued: Timestamp,
     /// The number of objects asked for, and how many of them have arrived; `bytes` of all.
@@ -189,8 +220,10 @@ struct Live {
     arrived_bytes: u64,
     n_moved: u32,
     n_receivers: u32,
-    /// The objects that a collective gather waits for.
+    /// The objects that a gather which begins with its last file waits for.
     unmade: BTreeSet<ObjectId>,
+    /// What nodes of a tree of archives pass on and has not arrived there; none of these is among `wants`.
+    relays: BTreeSet<Pair>,
 }
 
 /// See the module.
@@ -265,6 +298,7 @@ impl Collectives {
             n_moved: 0,
             n_receivers: 0,
             unmade: BTreeSet::new(),
+            relays: BTreeSet::new(),
         };
         let wanted = plan
             .wants
@@ -275,40 +309,32 @@ impl Collectives {
             let n_ranks = ranks.len() as u32;
             let rank = *ranks.entry(want.executor).or_insert(n_ranks);
             let pair = (want.executor, want.item.object);
-            if plan.way == Way::CollectiveGather
-                && !want.item.at_home
-                && catalog.n_holders(want.item.object) == 0
-            {
+            if plan.way.waits_for_all() && !want.item.at_home && catalog.n_holders(want.item.object) == 0 {
                 live.unmade.insert(want.item.object);
             }
-            let mut new = Want {
-                item: want.item,
-                parent: want.parent,
-                state: State::Held,
-                way: plan.way,
-                asked: false,
-                n_tries: 0,
-                avoid: vec![],
-                rank,
-                collectives: vec![],
-            };
-            let known = self.wants.entry(pair).or_insert_with(|| {
-                self.wanting.entry(pair.1).or_default().insert(pair.0);
-                new.collectives.reserve_exact(1);
-                new
-            });
-            if known.collectives.last() == Some(&id) {
-                continue; // named twice in one plan
+            match self.wants.entry(pair) {
+                Entry::Occupied(mut known) => {
+                    let known = known.get_mut();
+                    if known.collectives.last() == Some(&id) {
+                        continue; // named twice in one plan
+                    }
+                    known.collectives.push(id);
+                }
+                Entry::Vacant(vacant) => {
+                    vacant.insert(Want { rank, ..Want::new(want.item, want.parent, plan.way, id) });
+                    self.wanting.entry(pair.1).or_default().insert(pair.0);
+                }
             }
-            known.collectives.push(id);
             live.wants.push(pair);
         }
         live.n_left = live.wants.len() as u32;
         live.n_receivers = ranks.len() as u32;
-        let starts = if live.unmade.is_empty() { live.wants.clone() } else { vec![] };
+        let begins = live.unmade.is_empty();
         self.live.insert(id, live);
-        self.place_held(starts, catalog);
-        self.end_if_done(now, id, out);
+        if begins {
+            self.place_held(vec![id], catalog);
+        }
+        self.end_if_done(now, id, catalog, out);
         self.issue(now, catalog, out);
         id
     }
@@ -362,9 +388,17 @@ impl Collectives {
 
     // ------------------------------------------------------------ ends
 
-    fn end_if_done(&mut self, now: Timestamp, id: CollectiveId, out: &mut Vec<CollectiveAction>) {
-        if let Some(live) = self.live.get(&id).filter(|l| l.n_left == 0) {
+    fn end_if_done(
+        &mut self,
+        now: Timestamp,
+        id: CollectiveId,
+        catalog: &Catalog,
+        out: &mut Vec<CollectiveAction>,
+    ) {
+        if let Some(live) = self.live.get_mut(&id).filter(|l| l.n_left == 0) {
             let n_wanted = live.wants.len() as u32;
+            let relays = std::mem::take(&mut live.relays).into_iter().collect();
+            self.cancel(id, relays, catalog, out);
             self.end(now, id, n_wanted, out);
         }
     }

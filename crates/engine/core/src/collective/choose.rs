@@ -17,7 +17,7 @@
 //! Not here: how sure a prediction is ([`super::lessons`]).
 
 use super::Way;
-use super::cost::{self, GatherCase, MulticastCase, ScatterCase, Streams};
+use super::cost::{self, GatherCase, MulticastCase, ScatterCase, Streams, TREE_ARITY};
 use super::lessons::{Case, Expectation, PROMISE};
 use super::links::{Estimate, LinkModel};
 use serde::{Deserialize, Serialize};
@@ -120,7 +120,7 @@ impl Choice {
             link: outlook.link.likely,
         };
         candidates.iter().for_each(|c| choice.consider(c));
-        choice.force(choice.way);
+        choice.take(choice.way);
         choice
     }
 
@@ -139,8 +139,17 @@ impl Choice {
         }
     }
 
-    /// Takes this way, whatever was predicted.
-    pub fn force(&mut self, way: Way) {
+    /// Takes this way, whatever was predicted; a way that was not among the candidates becomes one.
+    pub fn force(&mut self, way: Way, case: &Case) {
+        if self.considered.iter().all(|c| c.0 != way) {
+            let predicted_s = case.seconds(way, &self.link, 1.0, &Streams::default());
+            self.considered.push((way, (predicted_s * 1e9) as u64));
+        }
+        self.take(way);
+    }
+
+    /// Takes one of the candidates.
+    pub fn take(&mut self, way: Way) {
         self.way = way;
         self.predicted_ns = self.considered.iter().find(|c| c.0 == way).map_or(0, |c| c.1);
     }
@@ -173,9 +182,17 @@ fn moving(case: &Case, ways: &[Way], outlook: &Outlook, streams: &Streams) -> Ve
     candidates(ways, outlook, |way, link, makers_factor| case.seconds(way, link, makers_factor, streams))
 }
 
-/// Collective gather, asynchronous gather (file by file, or in archives) or plain fetches (§IV-C).
+/// A tree of archives over `n` nodes, if that has levels: with fewer nodes it would be the same as no tree.
+fn archive_tree(n_nodes: u32, passes_on: bool) -> Option<Way> {
+    (passes_on && n_nodes > TREE_ARITY).then_some(Way::ArchiveTree { arity: TREE_ARITY })
+}
+
+/// Collective gather, asynchronous gather (file by file, or in archives), archives along a tree, or plain fetches
+/// (§IV-C, §V-B.3).
 pub fn choose_gather(case: &GatherCase, outlook: &Outlook, streams: &Streams) -> Choice {
-    let ways = [Way::CollectiveGather, Way::AsyncArchives, Way::AsyncGather, Way::PlainFetches];
+    let mut ways = vec![Way::CollectiveGather, Way::AsyncArchives, Way::AsyncGather, Way::PlainFetches];
+    // The nodes of a tree move each byte several times, so where another way is as quick, it is preferred.
+    ways.extend(archive_tree(case.n_sources, case.passes_on));
     Choice::of(&moving(&Case::Gather(case.clone()), &ways, outlook, streams), outlook)
 }
 
@@ -198,14 +215,15 @@ pub fn choose_multicast(
         choice.consider(&rerun);
         let best = sending.iter().find(|c| c.way == choice.way).expect("it was chosen");
         if rerun.likely_s() * TIE < best.likely_s() && rerun.is_worth_it(best) {
-            choice.force(Way::TaskRerun);
+            choice.take(Way::TaskRerun);
         }
     }
     choice
 }
 
 pub fn choose_scatter(case: &ScatterCase, outlook: &Outlook, streams: &Streams) -> Choice {
-    let ways = [Way::Archives, Way::PlainFetches];
+    let mut ways = vec![Way::Archives, Way::PlainFetches];
+    ways.extend(archive_tree(case.n_receivers, case.passes_on));
     Choice::of(&moving(&Case::Scatter(*case), &ways, outlook, streams), outlook)
 }
 
@@ -230,6 +248,24 @@ mod tests {
         let spread = |bytes| (0..100).map(|i| (f64::from(i) * 0.5, bytes)).collect::<Vec<_>>();
         assert!(matches!(way(spread(50_000_000)), Way::AsyncGather | Way::AsyncArchives));
         assert!(matches!(way(spread(1_000)), Way::CollectiveGather));
+    }
+
+    #[test]
+    fn a_tree_of_archives_is_for_many_nodes_and_small_files() {
+        let streams = Streams::default();
+        let gather = |n_nodes: u32, bytes| {
+            let case = GatherCase::new(vec![(0.0, bytes); n_nodes as usize], n_nodes);
+            choose_gather(&case, &known(), &streams).way
+        };
+        let scatter = |n_receivers, bytes, passes_on| {
+            let case = ScatterCase { n_receivers, n_objects: u64::from(n_receivers), bytes, passes_on };
+            choose_scatter(&case, &known(), &streams).way
+        };
+        let tree = Way::ArchiveTree { arity: TREE_ARITY };
+        assert_eq!((gather(1000, 8_000), scatter(1000, 8_000_000, true)), (tree, tree));
+        assert_eq!(scatter(1000, 8_000_000, false), Way::Archives);
+        assert_eq!((gather(4, 8_000), scatter(4, 32_000, true)), (Way::CollectiveGather, Way::Archives));
+        assert_eq!(gather(1000, 10_000_000), Way::CollectiveGather, "the link is full either way");
     }
 
     #[test]
@@ -287,7 +323,7 @@ mod tests {
         assert_eq!(choose(&gbit, 3.0).way, Way::Pipelined { arity: 1 }, "it could take 6.6 s");
         assert_eq!(choose(&outlook, 2.5).way, Way::Pipelined { arity: 1 });
         let mut forced = choose(&outlook, 2.5);
-        forced.force(Way::TaskRerun);
+        forced.take(Way::TaskRerun);
         assert_eq!(forced.predicted_ns, 3_100_000_000);
     }
 }

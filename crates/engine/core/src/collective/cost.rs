@@ -7,8 +7,8 @@
 //! | | `Zhang12` §VI-A.1 | here |
 //! |---|---|---|
 //! | multicast | `T = log₂N · (a + b) · S` | [`binomial_s`]: read as `log₂N · (a + S·b)`, because a latency is not paid per byte; [`pipelined_s`] is ours |
-//! | gather | `T = log₂N · a + (N−1)/N · S·b + (M−1)·c` | [`gather_collective_s`]: one hop instead of a tree, since the root's inbound link moves `S·b` either way; so `a` per request, spread over the streams that are open at once |
-//! | scatter | as gather | [`scatter_archives_s`] |
+//! | gather | `T = log₂N · a + (N−1)/N · S·b + (M−1)·c` | [`gather_collective_s`]: one hop, `a` per request, spread over the streams that are open at once; [`gather_tree_s`]: the paper's tree, with arity, and passing on |
+//! | scatter | as gather | [`scatter_archives_s`]; [`scatter_tree_s`] |
 //!
 //! A node moves `1/b` bytes a second in each direction, however many streams it has. `k` streams pay their latencies at
 //! the same time, so requests are held back either by the link (`S·b`) or by the streams (all latencies and bytes, by `k`).
@@ -25,6 +25,9 @@ pub const PIECE_BYTES: u64 = 256 << 10;
 
 /// What is left for one source is not divided among idle streams into parts smaller than this many objects.
 pub const SPLIT_OBJECTS_MIN: u32 = 8;
+
+/// The arity of a tree of archives: its root has a stream for each of its children.
+pub const TREE_ARITY: u32 = 4;
 
 /// How many requests a node has open at once, and how many objects one may ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -58,6 +61,8 @@ pub struct GatherCase {
     pub appearing: Vec<Appearing>,
     /// Nodes that hold some of the files.
     pub n_sources: u32,
+    /// The sources may receive and pass on what others hold.
+    pub passes_on: bool,
 }
 
 impl GatherCase {
@@ -73,13 +78,13 @@ impl GatherCase {
                 bytes: bin.iter().map(|f| f.1).sum(),
             })
             .collect();
-        GatherCase { appearing, n_sources }
+        GatherCase { appearing, n_sources, passes_on: true }
     }
 
     /// The same case, with files that do not exist yet taking `factor` times as long to appear.
     pub fn delayed(&self, factor: f64) -> GatherCase {
         let later = |a: &Appearing| Appearing { at_s: a.at_s * factor, ..*a };
-        GatherCase { appearing: self.appearing.iter().map(later).collect(), n_sources: self.n_sources }
+        GatherCase { appearing: self.appearing.iter().map(later).collect(), ..*self }
     }
 
     pub fn n_objects(&self) -> u64 {
@@ -121,6 +126,40 @@ pub fn gather_collective_s(case: &GatherCase, link: &LinkModel, streams: &Stream
     let n = case.n_objects();
     let n_requests = n_archives(u64::from(case.n_sources), n, streams.in_max, streams);
     case.last_s() + through_streams_s(link, n_requests, n, case.bytes(), streams.in_max)
+}
+
+/// The levels of a full tree of `arity` over `n` nodes below its root.
+fn levels(n: u64, arity: u64) -> u64 {
+    let (mut depth, mut level, mut reached) = (0u64, 1u64, 0u64);
+    while reached < n {
+        level = level.saturating_mul(arity);
+        (depth, reached) = if arity == 1 { (n, n) } else { (depth + 1, reached + level) };
+    }
+    depth
+}
+
+/// What the root of a tree of archives sends or receives, by `k` streams to at most `arity` children, and the way from
+/// or to the deepest node. Each level below the first adds half a latency and one piece, as in [`pipelined_s`].
+fn along_tree_s(
+    n_nodes: u32,
+    n_objects: u64,
+    bytes: u64,
+    arity: u32,
+    link: &LinkModel,
+    streams: &Streams,
+    k: u32,
+) -> f64 {
+    let (n, arity) = (u64::from(n_nodes), u64::from(arity.max(1)));
+    let n_requests = n_archives(arity.min(n), n_objects, k, streams);
+    let piece_s = link.bytes_s(PIECE_BYTES.min(bytes / n_objects.max(1)));
+    through_streams_s(link, n_requests, n_objects, bytes, k)
+        + levels(n, arity).saturating_sub(1) as f64 * (link.latency_s / 2.0 + piece_s)
+}
+
+/// When the last file exists, all nodes ask the nodes behind them at once, and pass on what comes.
+pub fn gather_tree_s(case: &GatherCase, arity: u32, link: &LinkModel, streams: &Streams) -> f64 {
+    case.last_s()
+        + along_tree_s(case.n_sources, case.n_objects(), case.bytes(), arity, link, streams, streams.in_max)
 }
 
 /// A request for each file when it appears: the root is a server at which files queue,
@@ -170,12 +209,19 @@ pub struct ScatterCase {
     pub n_receivers: u32,
     pub n_objects: u64,
     pub bytes: u64,
+    /// The receivers may receive and pass on what others need.
+    pub passes_on: bool,
 }
 
 /// Each receiver makes one request for all that it needs; the receivers share the sender's outbound link.
 pub fn scatter_archives_s(case: &ScatterCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n_requests = n_archives(u64::from(case.n_receivers), case.n_objects, streams.out_max, streams);
     through_streams_s(link, n_requests, case.n_objects, case.bytes, streams.out_max)
+}
+
+/// Each receiver asks the node before it for the files of all behind it.
+pub fn scatter_tree_s(case: &ScatterCase, arity: u32, link: &LinkModel, streams: &Streams) -> f64 {
+    along_tree_s(case.n_receivers, case.n_objects, case.bytes, arity, link, streams, streams.out_max)
 }
 
 /// Each receiver asks for one file after the other.
@@ -223,11 +269,7 @@ pub fn binomial_s(case: &MulticastCase, link: &LinkModel) -> f64 {
 /// as far as one request goes; several requests pay `c` in several streams at the same time.
 pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &LinkModel, streams: &Streams) -> f64 {
     let (n, arity) = (u64::from(case.per_tree()), u64::from(arity.max(1)));
-    let (mut depth, mut level, mut reached) = (0u64, 1u64, 0u64);
-    while reached < n {
-        level = level.saturating_mul(arity);
-        (depth, reached) = if arity == 1 { (n, n) } else { (depth + 1, reached + level) };
-    }
+    let depth = levels(n, arity);
     let fan_out = arity.min(n);
     let moving_s = fan_out as f64 * link.bytes_s(case.bytes);
     let n_streams = u64::from(streams.in_max).min(u64::from(streams.out_max) / fan_out).max(1);

@@ -77,6 +77,7 @@ impl Case {
                     Way::CollectiveGather => cost::gather_collective_s(&case, link, streams),
                     Way::AsyncArchives => cost::gather_async_archives_s(&case, link, streams),
                     Way::AsyncGather => cost::gather_async_s(&case, link, streams),
+                    Way::ArchiveTree { arity } => cost::gather_tree_s(&case, arity, link, streams),
                     _ => cost::plain_fetches_s(&case, link, streams),
                 }
             }
@@ -86,6 +87,9 @@ impl Case {
             }
             (Case::Multicast(case), _) => cost::flat_s(case, link, streams),
             (Case::Scatter(case), Way::Archives) => cost::scatter_archives_s(case, link, streams),
+            (Case::Scatter(case), Way::ArchiveTree { arity }) => {
+                cost::scatter_tree_s(case, arity, link, streams)
+            }
             (Case::Scatter(case), _) => cost::scatter_plain_s(case, link, streams),
         }
     }

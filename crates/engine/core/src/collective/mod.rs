@@ -72,6 +72,9 @@ pub enum Way {
     AsyncArchives,
     /// One request per receiver for all that it needs.
     Archives,
+    /// A tree of nodes over which a gather or a scatter goes: each node asks for the files of all nodes behind it at
+    /// once, and passes them on while they arrive (§V-B.3, figure 8).
+    ArchiveTree { arity: u32 },
     /// Every node that has everything sends it on, so that each round doubles the holders (§V-B.3).
     Binomial,
     /// A tree in which every node sends on what it still receives; `arity` 1 is a chain.
@@ -80,6 +83,18 @@ pub enum Way {
     /// the name in older logs).
     #[serde(alias = "task-replication")]
     TaskRerun,
+}
+
+impl Way {
+    /// Whether nodes pass on what they have not received whole.
+    pub fn streams(self) -> bool {
+        matches!(self, Way::Pipelined { .. } | Way::ArchiveTree { .. })
+    }
+
+    /// Whether a gather of this way begins when its last file exists.
+    pub fn waits_for_all(self) -> bool {
+        matches!(self, Way::CollectiveGather | Way::ArchiveTree { .. })
+    }
 }
 
 impl fmt::Display for Way {
@@ -92,6 +107,7 @@ impl fmt::Display for Way {
             Way::Archives => f.write_str("archives"),
             Way::Binomial => f.write_str("binomial tree"),
             Way::TaskRerun => f.write_str("task rerun"),
+            Way::ArchiveTree { arity } => write!(f, "archives along a tree of arity {arity}"),
             Way::Pipelined { arity: 1 } => f.write_str("pipelined chain"),
             Way::Pipelined { arity } => write!(f, "pipelined tree of arity {arity}"),
         }

@@ -138,6 +138,35 @@ pub fn scatter(needs: &[(ExecutorId, Vec<Item>)], way: Way) -> Plan {
     Plan { kind: CollectiveKind::Scatter, way, wants }
 }
 
+/// The wants of a tree of `arity` below `root`, over which `legs` go: each item from the node beside it to the root
+/// (`up`), or from the root to that node. They are in the order in which they should begin: what is nearer to the
+/// holders comes first.
+///
+/// The nodes with the most bytes are next to the root, so that these move the fewest times.
+pub fn archive_tree(legs: &[(ExecutorId, Item)], root: ExecutorId, arity: u32, up: bool) -> Vec<Want> {
+    let mut bytes: BTreeMap<ExecutorId, u64> = BTreeMap::new();
+    for (node, item) in legs {
+        *bytes.entry(*node).or_default() += item.size_bytes;
+    }
+    let mut nodes: Vec<ExecutorId> = bytes.keys().copied().collect();
+    nodes.sort_by_key(|node| (std::cmp::Reverse(bytes[node]), *node));
+    let place: BTreeMap<ExecutorId, usize> = nodes.iter().enumerate().map(|(j, node)| (*node, j)).collect();
+    let above = |j: usize| (j / arity.max(1) as usize).checked_sub(1);
+    // Each want with the place of the lower of its two nodes: places grow with the distance from the root.
+    let mut wants: Vec<(usize, Want)> = vec![];
+    for (node, item) in legs {
+        let mut at = Some(place[node]);
+        while let Some(j) = at {
+            at = above(j);
+            let (below, above) = (nodes[j], at.map_or(root, |at| nodes[at]));
+            let (executor, parent) = if up { (above, below) } else { (below, above) };
+            wants.push((j, Want { executor, item: *item, parent: Some(parent) }));
+        }
+    }
+    wants.sort_by_key(|(j, _)| if up { usize::MAX - j } else { *j });
+    wants.into_iter().map(|(_, want)| want).collect()
+}
+
 /// Brings copies of `items` to `targets`.
 pub fn replicate(items: &[Item], targets: &[ExecutorId]) -> Plan {
     let wants = targets
@@ -257,6 +286,32 @@ mod tests {
             if n_sites == 1 && !holders.is_empty() {
                 prop_assert_eq!(plan, multicast(&[ITEM], &receivers, &holders, way, |e| u64::from(e.0 % 3)));
             }
+        }
+
+        #[test]
+        fn archives_take_one_way_each_and_no_node_has_more_than_its_children(
+            nodes in prop::collection::vec((1u32..80, 1u64..1000), 1..120), arity in 1u32..6, up in any::<bool>(),
+        ) {
+            let item = |o: usize, size_bytes| Item { object: ObjectId(o as u32), size_bytes, at_home: false };
+            let legs: Vec<(ExecutorId, Item)> =
+                nodes.iter().enumerate().map(|(o, (node, bytes))| (ExecutorId(*node), item(o, *bytes))).collect();
+            let root = ExecutorId(0);
+            let wants = archive_tree(&legs, root, arity, up);
+            // The naive reference: each object is carried want by want, and each parent has it by then.
+            let mut children: BTreeMap<ExecutorId, std::collections::BTreeSet<ExecutorId>> = BTreeMap::new();
+            let mut at: BTreeMap<ObjectId, ExecutorId> =
+                legs.iter().map(|(node, item)| (item.object, if up { *node } else { root })).collect();
+            for want in &wants {
+                let parent = want.parent.expect("each comes from a node");
+                prop_assert_eq!(at.insert(want.item.object, want.executor), Some(parent));
+                let (above, below) = if up { (want.executor, parent) } else { (parent, want.executor) };
+                children.entry(above).or_default().insert(below);
+            }
+            let is_there = |leg: &(ExecutorId, Item)| at[&leg.1.object] == if up { root } else { leg.0 };
+            prop_assert!(legs.iter().all(is_there));
+            prop_assert!(children.values().all(|of| of.len() <= arity as usize));
+            let n_nodes = children.values().map(|of| of.len()).sum::<usize>();
+            prop_assert_eq!(n_nodes, legs.iter().map(|leg| leg.0).collect::<std::collections::BTreeSet<_>>().len());
         }
 
         #[test]

@@ -252,6 +252,11 @@ impl Executors {
         of.map(|(id, e)| (*id, e.assigned.len() as u32)).collect()
     }
 
+    /// Whether all nodes that may be sent files may be sent so many bytes.
+    pub(super) fn all_receive(&self, bytes: u64) -> bool {
+        self.receivers(bytes).len() == self.receivers(0).len()
+    }
+
     /// Nodes that may be sent files which would otherwise be lost: bytes sent so far, and bytes that there is
     /// room for.
     pub(super) fn receivers_of_rescue(&self) -> BTreeMap<ExecutorId, (u64, u64)> {

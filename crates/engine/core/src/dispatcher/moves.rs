@@ -24,7 +24,7 @@
 
 use super::{ArrayState, Dispatcher, DispatcherConfig, Exchange, Intermediates, Ready, Workload};
 use crate::catalog::Catalog;
-use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
+use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams, TREE_ARITY};
 use crate::collective::plan::{self, Item, Plan};
 use crate::collective::{
     Case, Choice, CollectiveAction, CollectiveEvent, CollectiveId, CollectiveRecord, Collectives, Lesson,
@@ -49,6 +49,11 @@ const MAKERS_FACTOR_UNKNOWN: f64 = 30.0;
 /// The same factor for a task that is rerun, which waits for no slot.
 const RERUN_FACTOR: f64 = 2.0;
 
+/// The tree of archives over `n` nodes for those who ask for one; over few nodes it is narrow, so that it has levels.
+fn tree_of(n_nodes: u32) -> Way {
+    Way::ArchiveTree { arity: if n_nodes > TREE_ARITY { TREE_ARITY } else { 2 } }
+}
+
 /// Which collectives the dispatcher may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -66,10 +71,13 @@ pub enum CollectiveMode {
     /// needed, if it can.
     #[serde(alias = "task-replication")]
     TaskRerun,
+    /// Like `auto`, but every gather and every scatter goes along a tree.
+    ArchiveTree,
 }
 
 impl CollectiveMode {
-    pub const NAMES: [&str; 5] = ["auto", "off", "collective-gather", "async-gather", "task-rerun"];
+    pub const NAMES: [&str; 6] =
+        ["auto", "off", "collective-gather", "async-gather", "task-rerun", "archive-tree"];
     /// The name that `task-rerun` had before.
     const EARLIER_NAME: &str = "task-replication";
 
@@ -79,7 +87,14 @@ impl CollectiveMode {
 
     /// The mode of that name; `None` if there is no such mode.
     pub fn by_name(name: &str) -> Option<CollectiveMode> {
-        let modes = [Self::Auto, Self::Off, Self::CollectiveGather, Self::AsyncGather, Self::TaskRerun];
+        let modes = [
+            Self::Auto,
+            Self::Off,
+            Self::CollectiveGather,
+            Self::AsyncGather,
+            Self::TaskRerun,
+            Self::ArchiveTree,
+        ];
         let name = if name == Self::EARLIER_NAME { Self::TaskRerun.name() } else { name };
         Self::NAMES.iter().position(|n| *n == name).map(|i| modes[i])
     }
@@ -552,7 +567,7 @@ impl Dispatcher {
             choice.insist();
         }
         if is_forced && rerun.is_some() {
-            choice.force(Way::TaskRerun);
+            choice.take(Way::TaskRerun);
         }
         if choice.way == Way::TaskRerun
             && let Some((maker, able, _)) = rerun
@@ -583,6 +598,12 @@ impl Dispatcher {
                 plan::multicast_by_site(items, targets, holders, way, load, site)
             }
         }
+    }
+
+    /// Whether nodes may pass on archives of `bytes` in all: each next to the root has room for its share, and no
+    /// slow links are known that files would cross more often.
+    fn may_pass_on(&self, bytes: u64) -> bool {
+        self.sites_used().is_none() && self.schedule.executors.all_receive(bytes / u64::from(TREE_ARITY))
     }
 
     /// Deals out the many files that one task made over all nodes.
@@ -639,14 +660,21 @@ impl Dispatcher {
         needs.retain(|(_, items)| !items.is_empty());
         let n_objects = needs.iter().map(|(_, items)| items.len() as u64).sum();
         let bytes = needs.iter().flat_map(|(_, items)| items).map(|i| i.size_bytes).sum();
-        let case = ScatterCase { n_receivers: needs.len() as u32, n_objects, bytes };
+        let from_nodes = !needs.iter().flat_map(|(_, items)| items).any(|item| item.at_home);
+        let passes_on = from_nodes && self.may_pass_on(bytes);
+        let case = ScatterCase { n_receivers: needs.len() as u32, n_objects, bytes, passes_on };
         let mut choice = choose_scatter(&case, &self.moves.outlook(), &Streams::default());
         if is_forced {
             choice.insist();
         }
+        let n_receivers = case.n_receivers;
+        let case = Case::Scatter(case);
+        if self.config.collectives == CollectiveMode::ArchiveTree {
+            choice.force(tree_of(n_receivers), &case);
+        }
         if choice.is_collective() {
             let plan = plan::scatter(&needs, choice.way);
-            self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Scatter(case));
+            self.moves.begin_chosen(&self.work, now, &plan, choice, case);
         }
     }
 
@@ -716,7 +744,8 @@ impl Dispatcher {
             };
             appear.push((at_s, size_of(object)));
         }
-        let case = GatherCase::new(appear, nodes.len() as u32);
+        let passes_on = self.may_pass_on(bytes);
+        let case = GatherCase { passes_on, ..GatherCase::new(appear, nodes.len() as u32) };
         let outlook = Outlook { makers_factor, ..self.moves.outlook() };
         let mut choice = choose_gather(&case, &outlook, &Streams::default());
         let (array, _) = self.work.tasks.locate(task);
@@ -730,10 +759,12 @@ impl Dispatcher {
             }
             (_, CollectiveMode::CollectiveGather) => Some(Way::CollectiveGather),
             (_, CollectiveMode::AsyncGather) => Some(Way::AsyncGather),
+            (_, CollectiveMode::ArchiveTree) => Some(tree_of(case.n_sources)),
             (_, CollectiveMode::Auto | CollectiveMode::Off | CollectiveMode::TaskRerun) => None,
         };
+        let case = Case::Gather(case);
         if let Some(way) = forced {
-            choice.force(way);
+            choice.force(way, &case);
         }
         if !choice.is_collective() {
             return;
@@ -757,7 +788,7 @@ impl Dispatcher {
             self.moves.roots.insert(task, root);
         }
         let plan = plan::gather(&items, root, choice.way);
-        self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Gather(case));
+        self.moves.begin_chosen(&self.work, now, &plan, choice, case);
     }
 
     /// Passes on to the collectives what has happened, and turns what they ask for into actions.
@@ -775,7 +806,7 @@ impl Dispatcher {
             }
             for action in std::mem::take(&mut actions) {
                 match action {
-                    CollectiveAction::Prefetch { executor, batch, objects, sources } => {
+                    CollectiveAction::Prefetch { executor, batch, objects, sources, awaits } => {
                         let mut inputs = vec![];
                         for object in objects {
                             let mut holders: Vec<ExecutorId> = vec![];
@@ -821,7 +852,7 @@ impl Dispatcher {
                             }
                         }
                         if !inputs.is_empty() {
-                            out.push(Action::Prefetch { executor, batch, inputs });
+                            out.push(Action::Prefetch { executor, batch, inputs, awaits });
                         }
                     }
                     CollectiveAction::CancelPrefetch { executor, objects } => {

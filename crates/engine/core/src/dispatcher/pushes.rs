@@ -588,7 +588,7 @@ impl Dispatcher {
         let mut of_whole = choose_multicast(&whole, &outlook, &streams, None);
         of_whole.insist();
         let mut choice = choose_multicast(&case, &outlook, &streams, None);
-        choice.force(of_whole.way);
+        choice.take(of_whole.way);
         let plan = self.plan_multicast(items, targets, holders, choice.way);
         let id = self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Multicast(case));
         self.pushes.of_collective.insert(id, run);

@@ -433,12 +433,12 @@ impl<O: Outside> Session<O> {
                 self.tell(executor, ToExecutor::Named { objects })
             }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
-            Action::Prefetch { executor, batch, inputs } => {
+            Action::Prefetch { executor, batch, inputs, awaits } => {
                 let location = |i: &AssignedInput| self.core.work().location(i.object).text().to_owned();
                 let locations = inputs.iter().map(location).collect();
                 self.tell_sources(executor, &inputs);
                 let permits = self.permits(executor, &inputs);
-                self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
+                self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits, awaits });
             }
             Action::AddInput { executor, task, attempt, location, input } => {
                 let inputs = input.as_ref().map_or(&[][..], |input| std::slice::from_ref(&**input));

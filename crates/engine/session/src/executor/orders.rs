@@ -84,9 +84,10 @@ impl DispatcherLink {
                 }
                 return Order::Begin { assignment, spec, permits, principal, prints_whole };
             }
-            ToExecutor::Prefetch { batch, mut inputs, locations, permits } => {
+            ToExecutor::Prefetch { batch, mut inputs, locations, permits, awaits } => {
                 let permits = adopt_inputs(book, &mut inputs, locations.iter(), permits);
-                return Order::Prefetch { permits, event: NodeEvent::PrefetchRequested { batch, inputs } };
+                let event = NodeEvent::PrefetchRequested { batch, inputs, awaits };
+                return Order::Prefetch { permits, event };
             }
             ToExecutor::AddInput { task, attempt, location, mut input, permits } => {
                 let inputs = input.as_mut().map_or(&mut [][..], |input| std::slice::from_mut(&mut **input));
@@ -315,7 +316,8 @@ mod tests {
         let mut s = welcomed();
         let inputs = vec![input(50, Some(digest(1)), &[8])];
         let (batch, locations) = (eyas_core::collective::BatchId(3), vec!["a".into()]);
-        let prefetch = ToExecutor::Prefetch { batch, inputs, locations, permits: vec![permit(1)] };
+        let prefetch =
+            ToExecutor::Prefetch { batch, inputs, locations, permits: vec![permit(1)], awaits: false };
         let order = s.hear(prefetch);
         let a = s.book.intern("a");
         let Order::Prefetch { permits, event: NodeEvent::PrefetchRequested { inputs, .. } } = order else {

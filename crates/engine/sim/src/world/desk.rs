@@ -168,8 +168,8 @@ impl Desk {
             Action::DropReplicas { executor, objects } => {
                 self.outbox.put(executor, NodeEvent::DropRequested { objects })
             }
-            Action::Prefetch { executor, batch, inputs } => {
-                self.outbox.put(executor, NodeEvent::PrefetchRequested { batch, inputs })
+            Action::Prefetch { executor, batch, inputs, awaits } => {
+                self.outbox.put(executor, NodeEvent::PrefetchRequested { batch, inputs, awaits })
             }
             Action::CancelPrefetch { executor, objects } => {
                 self.outbox.put(executor, NodeEvent::PrefetchCancelled { objects })

@@ -16,7 +16,7 @@
 //! Not here: disks and programs, which collectives share with tasks; [`eyas_sim::world`] models them.
 
 use eyas_core::catalog::Catalog;
-use eyas_core::collective::cost::{GatherCase, MulticastCase, PIECE_BYTES, ScatterCase, Streams};
+use eyas_core::collective::cost::{GatherCase, MulticastCase, PIECE_BYTES, ScatterCase, Streams, TREE_ARITY};
 use eyas_core::collective::{
     BatchId, CarryConfig, Choice, CollectiveAction, CollectiveEvent, CollectiveKind, Collectives, Estimate,
     Item, LinkEstimator, LinkModel, Links, Observation, Outlook, Plan, Way, choose_gather, choose_multicast,
@@ -34,8 +34,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 pub const N_PROBES: u32 = 60;
 /// Makers need up to this share more or less time than the core expects.
 const MAKERS_SPREAD: f64 = 0.2;
-const GATHER_WAYS: [Way; 4] =
-    [Way::CollectiveGather, Way::AsyncArchives, Way::AsyncGather, Way::PlainFetches];
+const ARCHIVE_TREE: Way = Way::ArchiveTree { arity: TREE_ARITY };
+const GATHER_WAYS: [Way; 5] =
+    [Way::CollectiveGather, Way::AsyncArchives, Way::AsyncGather, Way::PlainFetches, ARCHIVE_TREE];
 const MULTICAST_WAYS: [Way; 5] = [
     Way::PlainFetches,
     Way::Binomial,
@@ -43,7 +44,7 @@ const MULTICAST_WAYS: [Way; 5] = [
     Way::Pipelined { arity: 2 },
     Way::Pipelined { arity: 4 },
 ];
-const SCATTER_WAYS: [Way; 2] = [Way::Archives, Way::PlainFetches];
+const SCATTER_WAYS: [Way; 3] = [Way::Archives, Way::PlainFetches, ARCHIVE_TREE];
 
 /// One file of a case.
 #[derive(Clone, PartialEq, Debug)]
@@ -229,7 +230,8 @@ impl Case {
             }
             CollectiveKind::Scatter => {
                 let n_receivers = self.receivers().len() as u32;
-                choose_scatter(&ScatterCase { n_receivers, n_objects, bytes }, &outlook, &self.streams)
+                let case = ScatterCase { n_receivers, n_objects, bytes, passes_on: true };
+                choose_scatter(&case, &outlook, &self.streams)
             }
             CollectiveKind::Multicast | CollectiveKind::Replicate => {
                 let n_receivers = self.receivers().len() as u32;
@@ -408,7 +410,7 @@ fn carried_out_s(case: &Case, way: Way) -> f64 {
         wait_last: BTreeMap::new(),
         // All ways see the same random latencies.
         draw: Draw(Rng::new(case.seed)),
-        streams: matches!(way, Way::Pipelined { .. }),
+        streams: way.streams(),
         now_ns: 0,
         ended_ns: None,
     };
@@ -505,7 +507,7 @@ impl Network<'_> {
     fn carry(&mut self, actions: Vec<CollectiveAction>) {
         for action in actions {
             match action {
-                CollectiveAction::Prefetch { executor, batch, objects, sources } => {
+                CollectiveAction::Prefetch { executor, batch, objects, sources, .. } => {
                     let Source::Peer(source) = sources[0] else { panic!("nothing is at home") };
                     self.moving
                         .insert(batch, Moving { executor, source, objects: objects.into(), rest_bytes: 0 });

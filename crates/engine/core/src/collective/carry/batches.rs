@@ -106,7 +106,7 @@ impl Collectives {
             }
             let Source::Peer(peer) = source else { continue };
             let above = match self.wants.get(&(peer, object)).map(|w| w.state) {
-                Some(State::Issued(above, _)) if matches!(want.way, Way::Pipelined { .. }) => above,
+                Some(State::Issued(above, _)) if want.way.streams() => above,
                 _ => {
                     self.place(pair, catalog);
                     if self.wants.get(&pair).is_some_and(|w| w.state == State::Ready(source)) {
@@ -118,15 +118,17 @@ impl Collectives {
                     continue;
                 }
             };
-            let at = self.batches[&above].objects.iter().position(|o| *o == object);
-            let at = at.expect("an issued want is in its batch");
-            if followed.is_some_and(|(batch, last)| batch != above || at < last) {
-                if let Some(queue) = self.queues.get_mut(&id) {
-                    queue.push_front(object);
+            if !matches!(want.way, Way::ArchiveTree { .. }) {
+                let at = self.batches[&above].objects.iter().position(|o| *o == object);
+                let at = at.expect("an issued want is in its batch");
+                if followed.is_some_and(|(batch, last)| batch != above || at < last) {
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.push_front(object);
+                    }
+                    break;
                 }
-                break;
+                followed = Some((above, at));
             }
-            followed = Some((above, at));
             bytes = bytes.saturating_add(want.item.size_bytes);
             self.set_state(pair, State::Issued(BatchId(self.n_batches), source));
             objects.push(object);
@@ -153,13 +155,14 @@ impl Collectives {
             *self.n_into.entry((collective, executor)).or_default() += 1;
         }
         let n_tries = objects.iter().map(|o| self.wants[&(executor, *o)].n_tries).max().unwrap_or(0);
-        let above = objects.iter().find_map(|o| match source {
+        let aboves = objects.iter().filter_map(|o| match source {
             Source::Peer(peer) if !catalog.holds(peer, *o) => match self.wants.get(&(peer, *o))?.state {
                 State::Issued(above, _) => Some(above),
                 _ => None,
             },
             _ => None,
         });
+        let above = aboves.max_by_key(|above| (self.batches[above].deadline, *above));
         let n_sharing = self.n_in[&executor].max(self.n_out[&source]);
         let mut batch = Batch {
             collective,
@@ -191,7 +194,13 @@ impl Collectives {
         let objects = batch.objects.clone();
         self.deadlines.insert((batch.deadline, batch_id));
         self.batches.insert(batch_id, batch);
-        out.push(CollectiveAction::Prefetch { executor, batch: batch_id, objects: objects.clone(), sources });
+        out.push(CollectiveAction::Prefetch {
+            executor,
+            batch: batch_id,
+            objects: objects.clone(),
+            sources,
+            awaits: above.is_some(),
+        });
         for object in objects {
             self.place_below((executor, object), catalog);
         }

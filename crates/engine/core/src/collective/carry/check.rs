@@ -57,7 +57,7 @@ impl Collectives {
             let is_in_round = |id: &QueueId| self.n_in_rounds.contains_key(&(id.0, *source));
             assert!(is_full || blocked.iter().all(is_in_round));
         }
-        let n_left: u32 = self.live.values().map(|l| l.n_left).sum();
-        assert_eq!(n_left as usize, self.wants.values().map(|w| w.collectives.len()).sum::<usize>());
+        let n_left: usize = self.live.values().map(|l| l.n_left as usize + l.relays.len()).sum();
+        assert_eq!(n_left, self.wants.values().map(|w| w.collectives.len()).sum::<usize>());
     }
 }

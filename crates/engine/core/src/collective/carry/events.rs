@@ -25,10 +25,13 @@ impl Collectives {
         if let Some(want) = self.leave(pair) {
             for id in &want.collectives {
                 let Some(live) = self.live.get_mut(id) else { continue };
+                if live.relays.remove(&pair) {
+                    continue;
+                }
                 live.n_left -= 1;
                 live.n_arrived += 1;
                 live.arrived_bytes += want.item.size_bytes;
-                self.end_if_done(now, *id, out);
+                self.end_if_done(now, *id, catalog, out);
             }
         }
         self.made(object, catalog);
@@ -60,18 +63,24 @@ impl Collectives {
     /// The object has been made, so collective gathers no longer wait for it.
     pub(super) fn made(&mut self, object: ObjectId, catalog: &Catalog) {
         let mut begun = vec![];
-        for live in self.live.values_mut() {
+        for (id, live) in &mut self.live {
             if live.unmade.remove(&object) && live.unmade.is_empty() {
-                begun.extend_from_slice(&live.wants);
+                begun.push(*id);
             }
         }
         self.place_held(begun, catalog);
     }
 
-    pub(super) fn place_held(&mut self, pairs: Vec<Pair>, catalog: &Catalog) {
-        for pair in pairs {
-            if self.wants.get(&pair).is_some_and(|w| w.state == State::Held) {
-                self.place(pair, catalog);
+    /// These collectives begin.
+    pub(super) fn place_held(&mut self, begun: Vec<CollectiveId>, catalog: &Catalog) {
+        for id in begun {
+            // A want below another one is placed after it.
+            let mut pairs = self.raise_tree(id, catalog);
+            pairs.extend(self.live.get(&id).into_iter().flat_map(|live| &live.wants));
+            for pair in pairs {
+                if self.wants.get(&pair).is_some_and(|w| w.state == State::Held) {
+                    self.place(pair, catalog);
+                }
             }
         }
     }
@@ -133,9 +142,12 @@ impl Collectives {
         let first = (executor, ObjectId(0));
         let last = (executor, ObjectId(u32::MAX));
         let received: Vec<Pair> = self.wants.range(first..=last).map(|(pair, _)| *pair).collect();
-        for pair in received {
+        for pair in &received {
             // The receiver is gone, so there is nobody to send a cancellation to.
-            self.wants.get_mut(&pair).expect("it was just seen").asked = false;
+            self.wants.get_mut(pair).expect("it was just seen").asked = false;
+        }
+        for pair in received {
+            // A relay may have been cancelled meanwhile: it goes with the last want of its collective.
             self.give_up(now, pair, catalog, out);
         }
         let source = Source::Peer(executor);
@@ -174,8 +186,21 @@ impl Collectives {
     ) {
         let Some(live) = self.live.get_mut(&id) else { return };
         live.n_left = 0;
-        let pairs = std::mem::take(&mut live.wants);
+        let mut pairs = std::mem::take(&mut live.wants);
         let n_wanted = pairs.len() as u32;
+        pairs.extend(std::mem::take(&mut live.relays));
+        self.cancel(id, pairs, catalog, out);
+        self.end(now, id, n_wanted, out);
+    }
+
+    /// The collective needs these wants no more.
+    pub(super) fn cancel(
+        &mut self,
+        id: CollectiveId,
+        pairs: Vec<Pair>,
+        catalog: &Catalog,
+        out: &mut Vec<CollectiveAction>,
+    ) {
         let mut cancelled: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         let mut orphans = vec![];
         for pair in pairs {
@@ -202,7 +227,6 @@ impl Collectives {
                 .into_iter()
                 .map(|(executor, objects)| CollectiveAction::CancelPrefetch { executor, objects }),
         );
-        self.end(now, id, n_wanted, out);
     }
 
     pub(super) fn on_ticked(&mut self, now: Timestamp, catalog: &Catalog, out: &mut Vec<CollectiveAction>) {
@@ -220,7 +244,8 @@ impl Collectives {
             let (executor, source, objects) = (batch.executor, batch.source, batch.objects.clone());
             for object in objects {
                 let pair = (executor, object);
-                let want = self.wants.get_mut(&pair).expect("what is issued is wanted");
+                // A relay goes with the last want of its collective, which may just have been given up.
+                let Some(want) = self.wants.get_mut(&pair) else { continue };
                 want.n_tries += 1;
                 if want.n_tries >= self.config.tries_max {
                     self.give_up(now, pair, catalog, out);

@@ -47,7 +47,7 @@ impl World {
     fn take(&mut self, out: Vec<CollectiveAction>) {
         for action in out {
             match action {
-                CollectiveAction::Prefetch { executor, batch, objects, sources } => {
+                CollectiveAction::Prefetch { executor, batch, objects, sources, .. } => {
                     for object in &objects {
                         self.forget(executor, *object);
                         self.asked.insert((executor, *object), (batch, sources.clone()));
@@ -287,6 +287,112 @@ fn an_asynchronous_gather_asks_when_a_file_appears() {
     }
 }
 
+/// A gather of an object at each of nodes 1 to 6 to node 0 over a tree of arity 2, in which 1 and 2 are next to it.
+fn gathered_along_a_tree() -> World {
+    let mut w = World::new(7, CarryConfig::default());
+    let items: Vec<Item> = (1..7).map(item).collect();
+    w.begin(&plan::gather(&items, ExecutorId(0), Way::ArchiveTree { arity: 2 }));
+    for o in 1..6 {
+        w.arrive(o, o);
+        assert!(w.batches.is_empty(), "the last one is not there yet");
+    }
+    w.arrive(6, 6);
+    w
+}
+
+#[test]
+fn a_gather_along_a_tree_asks_each_node_for_all_behind_it() {
+    let mut w = gathered_along_a_tree();
+    let asked = |w: &World| -> Vec<(u32, Vec<u32>)> {
+        w.batches.values().map(|(e, objects)| (e.0, objects.iter().map(|o| o.0).collect())).collect()
+    };
+    assert_eq!(
+        asked(&w),
+        [(2, vec![5]), (2, vec![6]), (1, vec![3]), (1, vec![4]), (0, vec![1, 3, 4]), (0, vec![2, 5, 6])]
+    );
+    for (e, o) in [(1, 3), (1, 4), (2, 5), (2, 6)] {
+        w.arrive(e, o);
+    }
+    assert!(w.ended.is_empty());
+    (1..7).for_each(|o| w.arrive(0, o));
+    // What nodes passed on counts nowhere.
+    assert_eq!((w.ended[0].n_wanted, w.ended[0].n_arrived, w.ended[0].n_receivers), (6, 6, 1));
+    assert_eq!(w.ended[0].arrived_bytes, 6 * SIZE);
+    assert!(w.core.wants.is_empty());
+}
+
+#[test]
+fn in_a_deep_tree_each_node_asks_the_nodes_below_it_only() {
+    // So small that dividing them among more requests would not pay.
+    let small = |o| Item { size_bytes: 1_000, ..item(o) };
+    for up in [true, false] {
+        let mut w = World::new(31, CarryConfig::default());
+        let tree = Way::ArchiveTree { arity: 2 };
+        (1..31).for_each(|o| w.arrive(if up { o } else { 0 }, o));
+        let items: Vec<Item> = (1..31).map(small).collect();
+        let needs: Vec<(ExecutorId, Vec<Item>)> = (1..31).map(|e| (ExecutorId(e), vec![small(e)])).collect();
+        w.begin(&if up { plan::gather(&items, ExecutorId(0), tree) } else { plan::scatter(&needs, tree) });
+        assert_eq!(w.batches.len(), 30, "one request over each edge");
+        for object in 1..31 {
+            for (executor, source) in w.flow(object) {
+                let source = source.expect("nothing is at home");
+                let (above, below) = if up { (executor, source) } else { (source, executor) };
+                assert_eq!(above, (below - 1) / 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn behind_a_lost_node_of_a_tree_files_go_straight() {
+    let mut w = gathered_along_a_tree();
+    w.lose(ExecutorId(1));
+    assert_eq!((w.flow(3), w.flow(4)), (vec![(0, Some(3))], vec![(0, Some(4))]));
+    assert_eq!(w.flow(5), [(0, Some(2)), (2, Some(5))]);
+    // A node without room passes nothing on, and its child is asked in its place.
+    let (batch, _) = w.asked[&(ExecutorId(2), ObjectId(5))].clone();
+    w.forget(ExecutorId(2), ObjectId(5));
+    let kind = TransferErrorKind::NoSpace;
+    w.tell(CollectiveEvent::PrefetchFailed { executor: ExecutorId(2), batch, object: ObjectId(5), kind });
+    assert_eq!(w.flow(5), [(0, Some(5))]);
+    (2..7).for_each(|o| w.arrive(0, o));
+    assert_eq!(w.ended.len(), 0, "what only the lost node had may be made again");
+    w.tell(CollectiveEvent::ObjectGone { object: ObjectId(1) });
+    assert_eq!((w.ended[0].n_wanted, w.ended[0].n_arrived), (6, 5));
+    assert!(w.asked.is_empty() && w.core.wants.is_empty(), "the rest of the tree is cancelled");
+}
+
+#[test]
+fn a_scatter_along_a_tree_sends_each_archive_once() {
+    let mut w = World::new(7, CarryConfig::default());
+    (1..7).for_each(|o| w.arrive(0, o));
+    let needs: Vec<(ExecutorId, Vec<Item>)> = (1..7).map(|e| (ExecutorId(e), vec![item(e)])).collect();
+    w.begin(&plan::scatter(&needs, Way::ArchiveTree { arity: 2 }));
+    let asked: Vec<(u32, Vec<u32>)> =
+        w.batches.values().map(|(e, objects)| (e.0, objects.iter().map(|o| o.0).collect())).collect();
+    assert_eq!(
+        asked,
+        [(1, vec![1, 3, 4]), (2, vec![2, 5, 6]), (3, vec![3]), (4, vec![4]), (5, vec![5]), (6, vec![6])]
+    );
+    for (e, o) in [(1, 1), (1, 3), (1, 4), (2, 2), (2, 5), (2, 6), (3, 3), (4, 4), (5, 5), (6, 6)] {
+        w.arrive(e, o);
+    }
+    assert_eq!((w.ended[0].n_wanted, w.ended[0].n_arrived, w.ended[0].n_receivers), (6, 6, 6));
+}
+
+#[test]
+fn a_node_that_is_lost_takes_the_last_want_and_its_relays_along() {
+    let mut w = World::new(7, CarryConfig::default());
+    (1..7).for_each(|o| w.arrive(0, o));
+    let needs: Vec<(ExecutorId, Vec<Item>)> = (1..7).map(|e| (ExecutorId(e), vec![item(e)])).collect();
+    w.begin(&plan::scatter(&needs, Way::ArchiveTree { arity: 2 }));
+    // All but node 1 have theirs, and 1 is still to pass on what 3 and 4 have from elsewhere.
+    (2..7).for_each(|e| w.arrive(e, e));
+    w.lose(ExecutorId(1));
+    assert_eq!((w.ended[0].n_wanted, w.ended[0].n_arrived), (6, 5));
+    assert!(w.core.wants.is_empty() && w.core.n_live() == 0);
+}
+
 #[test]
 fn a_file_that_will_not_exist_holds_nobody_back() {
     let mut w = World::new(3, CarryConfig::default());
@@ -367,7 +473,10 @@ fn random_plan(rng: &mut Rng, n_nodes: u64, n_objects: u64) -> Plan {
     };
     let n = 1 + rng.below(n_nodes);
     let nodes = pick(rng, n);
-    match rng.below(6) {
+    let tree = Way::ArchiveTree { arity: 1 + rng.below(3) as u32 };
+    match rng.below(8) {
+        6 => plan::gather(&items, nodes[0], tree),
+        7 => plan::scatter(&nodes.iter().map(|e| (*e, items.clone())).collect::<Vec<_>>(), tree),
         0 => plan::gather(&items, nodes[0], Way::CollectiveGather),
         1 => plan::gather(&items, nodes[0], Way::AsyncGather),
         2 => plan::scatter(&nodes.iter().map(|e| (*e, items.clone())).collect::<Vec<_>>(), Way::Archives),

@@ -2,14 +2,67 @@
 
 use super::{CollectiveAction, Collectives, HOLDERS_SEEN, Pair, State, Want};
 use crate::catalog::Catalog;
-use crate::collective::Way;
+use crate::collective::{CollectiveId, CollectiveKind, Way, plan};
 use crate::event::Source;
 use eyas_terms::{ExecutorId, ObjectId, Timestamp};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Collectives {
     pub(super) fn receivers_of(&self, object: ObjectId) -> Vec<ExecutorId> {
         self.wanting.get(&object).map_or(vec![], |r| r.iter().copied().collect())
+    }
+
+    /// Makes the tree of a collective whose objects go along one: the wants that wait get parents, and the nodes
+    /// between these and the holders get relays. Gives all of these wants, from the holders on.
+    pub(super) fn raise_tree(&mut self, id: CollectiveId, catalog: &Catalog) -> Vec<Pair> {
+        let Some(live) = self.live.get(&id) else { return vec![] };
+        let Way::ArchiveTree { arity } = live.way else { return vec![] };
+        let up = live.kind == CollectiveKind::Gather;
+        let (mut legs, mut root) = (vec![], None);
+        for pair in &live.wants {
+            let Some(want) = self.wants.get(pair).filter(|w| w.state == State::Held) else { continue };
+            if catalog.seat(pair.0).is_none() {
+                continue; // it was lost just now, and its wants are about to be given up
+            }
+            let Some(holder) = catalog.holders_of(pair.1).next() else { continue };
+            let (of_tree, node) = if up { (pair.0, holder) } else { (holder, pair.0) };
+            // An object from or to another root than the first one's goes straight.
+            if *root.get_or_insert(of_tree) == of_tree && node != of_tree {
+                legs.push((node, want.item));
+            }
+        }
+        let Some(root) = root else { return vec![] };
+        let mut pairs = vec![];
+        let mut ranks: BTreeMap<ExecutorId, u32> = BTreeMap::new();
+        for want in plan::archive_tree(&legs, root, arity, up) {
+            let pair = (want.executor, want.item.object);
+            if catalog.holds(pair.0, pair.1) {
+                continue;
+            }
+            pairs.push(pair);
+            let n_ranks = ranks.len() as u32;
+            let rank = *ranks.entry(pair.0).or_insert(n_ranks);
+            match self.wants.entry(pair) {
+                Entry::Occupied(mut known) => {
+                    let known = known.get_mut();
+                    if known.state == State::Held {
+                        (known.parent, known.rank) = (want.parent, rank);
+                    }
+                    if known.collectives.contains(&id) {
+                        continue;
+                    }
+                    known.collectives.push(id);
+                }
+                Entry::Vacant(vacant) => {
+                    let way = Way::ArchiveTree { arity };
+                    vacant.insert(Want { rank, ..Want::new(want.item, want.parent, way, id) });
+                    self.wanting.entry(pair.1).or_default().insert(pair.0);
+                }
+            }
+            self.live.get_mut(&id).expect("it was just read").relays.insert(pair);
+        }
+        pairs
     }
 
     /// Finds out which source a want comes from, and queues it there.
@@ -58,7 +111,7 @@ impl Collectives {
     ) -> Option<State> {
         let (receiver, object) = pair;
         let want = self.wants.get(&pair)?;
-        let streams = matches!(want.way, Way::Pipelined { .. });
+        let streams = want.way.streams();
         let may = |e: &ExecutorId| *e != receiver && Some(*e) != except && !want.avoid.contains(e);
         let through = |e: ExecutorId| -> Option<State> {
             let state = self.wants.get(&(e, object))?.state;
@@ -177,12 +230,15 @@ impl Collectives {
         let mut begun = vec![];
         for id in want.collectives {
             if let Some(live) = self.live.get_mut(&id) {
+                if live.relays.remove(&pair) {
+                    continue;
+                }
                 live.n_left -= 1;
                 // The making of the object will no longer be reported here.
                 if live.unmade.remove(&pair.1) && live.unmade.is_empty() {
-                    begun.extend_from_slice(&live.wants);
+                    begun.push(id);
                 }
-                self.end_if_done(now, id, out);
+                self.end_if_done(now, id, catalog, out);
             }
         }
         self.place_held(begun, catalog);

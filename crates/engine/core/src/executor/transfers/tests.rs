@@ -162,7 +162,11 @@ impl Chance {
         let (task, attempt) = (TaskId(self.rng.below(self.n_tasks.max(1))), AttemptNo(1));
         match self.rng.below(12) {
             0..3 => NodeEvent::Assigned { assignment: self.assignment() },
-            3 => NodeEvent::PrefetchRequested { batch: BatchId(1), inputs: vec![self.input(), self.input()] },
+            3 => NodeEvent::PrefetchRequested {
+                batch: BatchId(1),
+                inputs: vec![self.input(), self.input()],
+                awaits: false,
+            },
             4 => NodeEvent::PrefetchCancelled { objects: vec![self.input().object] },
             5 => NodeEvent::CancelRequested { task, attempt },
             6 => match self.is(2) {
