@@ -1,8 +1,8 @@
-//! `eyas-lab bench multicast` and `eyas-lab bench gather`: one object to many nodes, and many files to one, over links
-//! of a known rate, beside the least time that the links allow.
+//! `eyas-lab bench multicast`, `gather` and `scatter`: one object to many nodes, many files to one, and many files from one,
+//! over links of a known rate, beside the least time that the links allow.
 //!
-//! The nodes run the real data plane ([`super::net`]). The plan of who fetches from whom is made here, so
-//! the figures are those of the shapes and of the transfers, without a dispatcher.
+//! The nodes run the real data plane ([`super::net`]). The plan of who fetches from whom is made here, or by the core's own
+//! function for a tree of archives, so the figures are those of the shapes and of the transfers, without a dispatcher.
 //!
 //! Not here: choosing a shape, which the core does.
 
@@ -12,7 +12,11 @@ use super::table::{Row, Table};
 use super::{Common, failed, median, note};
 use clap::Args;
 use eyas_cli::{Exit, Fault};
+use eyas_core::collective::cost::TREE_ARITY;
+use eyas_core::collective::{Item, plan};
 use eyas_data::Digest;
+use eyas_terms::{ExecutorId, ObjectId};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -50,7 +54,7 @@ pub struct MulticastArgs {
 }
 
 #[derive(Args)]
-pub struct GatherArgs {
+pub struct SpreadArgs {
     /// Number of files, spread evenly over the nodes
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     files: u64,
@@ -208,7 +212,54 @@ pub fn multicast(args: &MulticastArgs) -> Result<Exit, Fault> {
     })
 }
 
-pub fn gather(args: &GatherArgs) -> Result<Exit, Fault> {
+/// What a node holds or needs: its number, and its objects.
+type Share = (u32, Vec<(Digest, u64)>);
+
+/// The requests of a tree of archives between node 0 and the nodes of `shares`, as the core plans it.
+fn along_a_tree(shares: &[Share], up: bool) -> Vec<(u32, Command)> {
+    let objects: Vec<(Digest, u64)> = shares.iter().flat_map(|(_, objects)| objects).copied().collect();
+    let nodes = shares.iter().flat_map(|(node, objects)| objects.iter().map(move |_| ExecutorId(*node)));
+    let item = |(n, (_, size_bytes)): (usize, &(Digest, u64))| Item {
+        object: ObjectId(n as u32),
+        size_bytes: *size_bytes,
+        at_home: false,
+    };
+    let legs: Vec<(ExecutorId, Item)> = nodes.zip(objects.iter().enumerate().map(item)).collect();
+    let mut asked: BTreeMap<u32, BTreeMap<u32, Vec<(Digest, u64)>>> = BTreeMap::new();
+    for want in plan::archive_tree(&legs, ExecutorId(0), TREE_ARITY, up) {
+        let parent = want.parent.expect("each object comes from a node");
+        let from = asked.entry(want.executor.0).or_default().entry(parent.0).or_default();
+        from.push(objects[want.item.object.0 as usize]);
+    }
+    let fetch = |(node, from): (u32, BTreeMap<u32, Vec<(Digest, u64)>>)| {
+        let from = from.into_iter().map(|(node, objects)| Source { node, objects }).collect();
+        (node, Command::Fetch { from, wait_ms: WAIT_MS, how: How::AllAtOnce })
+    };
+    asked.into_iter().map(fetch).collect()
+}
+
+/// Drops what these requests brought.
+fn drop_brought(net: &mut Net, commands: &[(u32, Command)]) -> Result<(), Fault> {
+    let brought = commands.iter().filter_map(|(node, command)| match command {
+        Command::Fetch { from, .. } => {
+            let digests = from.iter().flat_map(|source| &source.objects).map(|(digest, _)| *digest).collect();
+            Some((*node, Command::Drop { digests }))
+        }
+        _ => None,
+    });
+    net.run(&brought.collect::<Vec<_>>()).map(drop)
+}
+
+pub fn gather(args: &SpreadArgs) -> Result<Exit, Fault> {
+    spread(args, true)
+}
+
+pub fn scatter(args: &SpreadArgs) -> Result<Exit, Fault> {
+    spread(args, false)
+}
+
+/// Many files from all nodes to node 0 (`up`), or from there to all nodes.
+fn spread(args: &SpreadArgs, up: bool) -> Result<Exit, Fault> {
     let n = args.net.nodes;
     let (size, per_node) = (args.size * 1000, args.files.div_ceil(u64::from(n)));
     let total_bytes = per_node * u64::from(n) * size;
@@ -216,43 +267,68 @@ pub fn gather(args: &GatherArgs) -> Result<Exit, Fault> {
         let mut net = args.net.start(dir, total_bytes + (1 << 20))?;
         let latency_s = latency_s(&mut net)?;
         let ideal_s = total_bytes as f64 / args.net.link_bytes_per_s();
-        let holders: Vec<u32> = (1..=n).collect();
-        let digests = put(&mut net, &holders, 1, per_node, size)?;
-        let sources: Vec<Source> = holders
-            .iter()
-            .zip(&digests)
-            .map(|(&node, digests)| Source { node, objects: digests.iter().map(|d| (*d, size)).collect() })
-            .collect();
-        let hows = [
-            ("one file after the other", How::ObjectByObject, None),
-            ("batches, one holder after the other", How::SourceBySource, None),
-            ("batches, all holders at once", How::AllAtOnce, Some(["ratio 1.50", "1.20"])),
+        let others: Vec<u32> = (1..=n).collect();
+        let digests = match up {
+            true => put(&mut net, &others, 1, per_node, size)?,
+            false => {
+                let all = put(&mut net, &[0], 1, per_node * u64::from(n), size)?.remove(0);
+                all.chunks(per_node as usize).map(<[Digest]>::to_vec).collect()
+            }
+        };
+        let sized = |digests: &Vec<Digest>| digests.iter().map(|d| (*d, size)).collect::<Vec<_>>();
+        let shares: Vec<Share> = others.iter().copied().zip(digests.iter().map(sized)).collect();
+        let straight = |how| -> Vec<(u32, Command)> {
+            let source = |node, objects: &[(Digest, u64)]| Source { node, objects: objects.to_vec() };
+            match up {
+                true => {
+                    let from = shares.iter().map(|(node, objects)| source(*node, objects)).collect();
+                    vec![(0, Command::Fetch { from, wait_ms: 0, how })]
+                }
+                false => {
+                    let fetch = |(node, objects): &Share| {
+                        (*node, Command::Fetch { from: vec![source(0, objects)], wait_ms: 0, how })
+                    };
+                    shares.iter().map(fetch).collect()
+                }
+            }
+        };
+        let mut ways = vec![
+            ("one file after the other", straight(How::ObjectByObject), None),
+            ("batches, all nodes at once", straight(How::AllAtOnce), Some(["ratio 1.50", "1.20"])),
+            ("archives along a tree of arity 4", along_a_tree(&shares, up), None),
         ];
-        let mut costs: [Vec<Cost>; 3] = Default::default();
+        if up {
+            ways.insert(1, ("batches, one holder after the other", straight(How::SourceBySource), None));
+        }
+        let mut costs: Vec<Vec<Cost>> = ways.iter().map(|_| vec![]).collect();
         for round in 1..=args.net.rounds {
-            for ((name, how, _), costs) in hows.iter().zip(&mut costs) {
-                let command = Command::Fetch { from: sources.clone(), wait_ms: 0, how: *how };
-                let cost = measure(&mut net, |net| net.run(&[(0, command)]).map(drop))?;
+            for ((name, commands, _), costs) in ways.iter().zip(&mut costs) {
+                let cost = measure(&mut net, |net| net.run(commands).map(drop))?;
                 note(&format!("round {round}: {name}: {:.2} s, ideal {ideal_s:.2} s", cost.wall_s));
                 costs.push(cost);
-                net.run(&[(0, Command::Drop { digests: digests.concat() })])?;
+                drop_brought(&mut net, commands)?;
             }
         }
+        let (what, between) = match up {
+            true => ("gather", format!("from {n} nodes to one")),
+            false => ("scatter", format!("from one node to {n}")),
+        };
         let mut table = Table::new(format!(
-            "gather: {} files of {} KB from {n} nodes to one, links of {} Mbit/s",
+            "{what}: {} files of {} KB {between}, links of {} Mbit/s",
             per_node * u64::from(n),
             args.size,
             args.net.link
         ));
-        for ((name, _, target), costs) in hows.iter().zip(&costs) {
+        for ((name, _, target), costs) in ways.iter().zip(&costs) {
             add_rows(&mut table, name, costs, ideal_s, *target);
         }
+        let at_once = costs.len() - 2;
         let speedups: Vec<f64> =
-            costs[0].iter().zip(&costs[2]).map(|(slow, fast)| slow.wall_s / fast.wall_s).collect();
+            costs[0].iter().zip(&costs[at_once]).map(|(slow, fast)| slow.wall_s / fast.wall_s).collect();
         table.row(
             Row::new("  times as fast as one after the other", median(&speedups), "").target("5", "more"),
         );
-        note_net(&mut table, latency_s, "bytes / rate of the receiver's link");
+        note_net(&mut table, latency_s, "bytes / rate of the one node's link");
         Ok(table)
     })
 }

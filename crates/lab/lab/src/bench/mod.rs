@@ -104,7 +104,10 @@ enum Bench {
     Multicast(collective::MulticastArgs),
     /// Bringing 4,000 files from 16 nodes to one over links of 1 Gbit/s, in network namespaces (needs root), beside the
     /// ideal
-    Gather(collective::GatherArgs),
+    Gather(collective::SpreadArgs),
+    /// Bringing 4,000 files from one node to 16 over links of 1 Gbit/s, in network namespaces (needs root), beside the
+    /// ideal
+    Scatter(collective::SpreadArgs),
     /// Predicting from recorded runs how long fewer nodes need, beside real runs on fewer nodes; home is the bottleneck
     Predict(predict::PredictArgs),
     /// MI, scaled, with a static pool and with each provisioning policy, on local nodes or those of a batch system
@@ -114,7 +117,7 @@ enum Bench {
     /// All-Pairs on machines with slow links between them, over folders, GridFTP, HDFS and S3 (needs root): the benchmark
     /// template of Miceli10 and its figures 3 to 7
     Template(template::TemplateArgs),
-    /// One node of `multicast` or `gather`
+    /// One node of `multicast`, `gather` or `scatter`
     #[command(hide = true)]
     NetNode(net::NodeArgs),
     /// The program of a pair of `template`
@@ -190,6 +193,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::App(args) => app::bench(&args),
         Bench::Multicast(args) => collective::multicast(&args),
         Bench::Gather(args) => collective::gather(&args),
+        Bench::Scatter(args) => collective::scatter(&args),
         Bench::Template(args) => template::bench(&args),
         Bench::TemplatePair(args) => template::pair(&args),
         Bench::NetNode(args) => net::node(&args),
