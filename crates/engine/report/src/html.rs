@@ -12,7 +12,9 @@
 
 use crate::chart::{self, Scales};
 use crate::gantt;
-use crate::metrics::{Comparison, ExecutorRow, FailureRow, Report, TaskRow, Totals, compare};
+use crate::metrics::{
+    CollectiveRow, Comparison, ExecutorRow, FailureRow, Report, TaskRow, Totals, Unpredicted, compare,
+};
 use crate::read::{End, sum};
 use crate::series::Series;
 use crate::stages::StageRow;
@@ -880,7 +882,7 @@ fn collectives(page: &mut String, report: &Report) {
                 c.n_arrived,
                 c.n_wanted,
                 size.show(c.arrived_bytes),
-                c.predicted_ns.map_or("not known".into(), |ns| time.show(ns)),
+                predicted(c, &time),
                 time.show(c.measured_ns),
                 c.n_moved
             );
@@ -895,6 +897,18 @@ fn collectives(page: &mut String, report: &Report) {
         }
     }
     page.push_str("</section>\n");
+}
+
+/// The predicted time of a collective, or why there is none.
+fn predicted(c: &CollectiveRow, time: &Unit) -> String {
+    match (c.predicted_ns, c.unpredicted) {
+        (Some(ns), _) => time.show(ns),
+        (None, Some(Unpredicted::Unsure { expected_ns, factor })) => {
+            format!("not known: about {}, within {factor:.1} x", time.show(expected_ns))
+        }
+        (None, Some(Unpredicted::First)) => format!("not known: the first {}", c.kind),
+        (None, Some(Unpredicted::NotChosen) | None) => "not known: not chosen by time".into(),
+    }
 }
 
 /// The number of failures that are shown without a click.

@@ -121,9 +121,23 @@ pub struct CollectiveRow {
     /// The time from the beginning to the last arrival: as predicted by the cost model (`Zhang12` §VI-A.1),
     /// and as measured.
     pub predicted_ns: Option<u64>,
+    /// Why there is no `predicted_ns`.
+    pub unpredicted: Option<Unpredicted>,
     pub measured_ns: u64,
     /// The number of times that a receiver was given another source.
     pub n_moved: u32,
+}
+
+/// Why the time of a collective is shown without a prediction.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Unpredicted {
+    /// It was not chosen by its time: copies that one node is sent.
+    NotChosen,
+    /// No collective of its kind had ended before.
+    First,
+    /// Those that had ended let nine in ten expect this time within this factor, which is too large to be promised.
+    Unsure { expected_ns: u64, factor: f64 },
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -384,6 +398,18 @@ impl Measure<'_> {
 
     /// The collectives of all runs, because a collective may serve several runs.
     fn collectives(&self) -> Vec<CollectiveRow> {
+        let all = &self.log.collectives;
+        let is_first = |c: &CollectiveRecord| {
+            all.iter().all(|other| other.kind != c.kind || other.ended >= c.began || other.n_arrived == 0)
+        };
+        let unpredicted = |c: &CollectiveRecord| match c.choice.as_ref().map(|choice| choice.expectation) {
+            Some(Some(_)) if c.predicted_ns().is_some() => None,
+            Some(Some(seen)) if !is_first(c) => {
+                Some(Unpredicted::Unsure { expected_ns: seen.expected_ns, factor: seen.doubt })
+            }
+            Some(_) => Some(Unpredicted::First),
+            None => Some(Unpredicted::NotChosen),
+        };
         let row = |c: &CollectiveRecord| CollectiveRow {
             kind: format!("{:?}", c.kind).to_lowercase(),
             way: c.way.to_string(),
@@ -393,10 +419,11 @@ impl Measure<'_> {
             n_arrived: c.n_arrived,
             arrived_bytes: c.arrived_bytes,
             predicted_ns: c.predicted_ns(),
+            unpredicted: unpredicted(c),
             measured_ns: c.measured_ns(),
             n_moved: c.n_moved,
         };
-        self.log.collectives.iter().map(row).collect()
+        all.iter().map(row).collect()
     }
 
     fn runs(&self) -> Vec<RunRow> {

@@ -9,6 +9,7 @@ use eyas_core::collective::{
 use eyas_core::event::Action;
 use eyas_core::log::{EVENTS_FILE, Line, What};
 use eyas_core::pattern::stage_of_task;
+use eyas_report::metrics::Unpredicted;
 use eyas_report::{ErrorKind, How, metrics, metrics_of, read, replay};
 use eyas_terms::array::{Command, Pattern};
 use eyas_terms::*;
@@ -342,7 +343,7 @@ fn a_predicted_time_is_told_only_where_it_is_sure_enough() {
     let path = dir.path().join(EVENTS_FILE);
     let mut text = std::fs::read_to_string(&path).unwrap();
     let last: Line = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-    let mut add = |expectation: Option<Expectation>| {
+    let mut add = |began_s: u64, is_chosen: bool, expectation: Option<Expectation>| {
         let way = Way::Pipelined { arity: 1 };
         let considered = vec![(Way::PlainFetches, 9 * S), (way, S)];
         let choice = Choice { way, predicted_ns: S, considered, expectation, link: LinkModel::default() };
@@ -350,9 +351,9 @@ fn a_predicted_time_is_told_only_where_it_is_sure_enough() {
             collective: CollectiveId(0),
             kind: CollectiveKind::Multicast,
             way,
-            began: last.t,
-            ended: last.t.plus_ns(3 * S),
-            choice: Some(choice),
+            began: last.t.plus_ns(began_s * S),
+            ended: last.t.plus_ns((began_s + 3) * S),
+            choice: is_chosen.then_some(choice),
             n_receivers: 1,
             n_wanted: 1,
             n_arrived: 1,
@@ -362,14 +363,30 @@ fn a_predicted_time_is_told_only_where_it_is_sure_enough() {
         let line = Line { t: last.t, what: What::Out(Action::EndCollective { record }) };
         text += &(serde_json::to_string(&line).unwrap() + "\n");
     };
-    add(Some(Expectation { expected_ns: 2 * S, doubt: 1.4 }));
-    add(Some(Expectation { expected_ns: 2 * S, doubt: 30.0 }));
-    add(None);
+    let expect = |doubt| Some(Expectation { expected_ns: 2 * S, doubt });
+    add(0, true, expect(1.4));
+    add(0, true, expect(30.0));
+    add(0, true, None);
+    add(9, true, expect(30.0));
+    add(9, false, None);
     std::fs::write(&path, text).unwrap();
     let report = metrics(&read(dir.path()).unwrap());
     let predicted: Vec<Option<u64>> = report.collectives.iter().map(|c| c.predicted_ns).collect();
-    assert_eq!(predicted, [Some(2 * S), None, None]);
+    assert_eq!(predicted, [Some(2 * S), None, None, None, None]);
     assert!(report.collectives.iter().all(|c| c.measured_ns == 3 * S));
+    let why: Vec<Option<Unpredicted>> = report.collectives.iter().map(|c| c.unpredicted).collect();
+    let unsure = Unpredicted::Unsure { expected_ns: 2 * S, factor: 30.0 };
+    assert_eq!(
+        why,
+        [
+            None,
+            Some(Unpredicted::First),
+            Some(Unpredicted::First),
+            Some(unsure),
+            Some(Unpredicted::NotChosen)
+        ]
+    );
     let page = eyas_report::html::html(&report, None);
-    assert_eq!(page.matches("<td>not known</td>").count(), 2);
+    assert_eq!(page.matches("<td>not known: the first multicast</td>").count(), 2);
+    assert_eq!(page.matches("<td>not known: about 2.000, within 30.0 x</td>").count(), 1);
 }
