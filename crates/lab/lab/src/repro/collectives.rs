@@ -156,8 +156,10 @@ fn curve(all: &[Point], pattern: Pattern9, bytes: u64) -> String {
     let mut text = format!("### {name}: {what}\n\n");
     let mut heads = vec!["nodes", "eyas", "way that was chosen"];
     let is_reduce = pattern == Pattern9::Reduce;
-    if !is_reduce {
-        heads.extend(["expected by eyas", "nearest to the paper's tree"]);
+    match pattern {
+        Pattern9::Multicast => heads.extend(["expected by eyas", "nearest to the paper's tree"]),
+        Pattern9::Scatter | Pattern9::Gather => heads.extend(["expected by eyas", "each node by itself"]),
+        Pattern9::Reduce => {}
     }
     heads.extend(["the paper's model", "eyas against it"]);
     let mut table = Table::new(heads);
@@ -167,7 +169,7 @@ fn curve(all: &[Point], pattern: Pattern9, bytes: u64) -> String {
         };
         let mut row = vec![count(nodes.into()), seconds(p.seconds), p.way.clone()];
         if !is_reduce {
-            row.extend([p.expected_s, p.papers_way_s].map(|s| s.map_or(NONE.into(), seconds)));
+            row.extend([p.expected_s, p.beside_s].map(|s| s.map_or(NONE.into(), seconds)));
         }
         row.extend([seconds(p.papers_model_s), change(p.seconds / p.papers_model_s)]);
         table.row(row);
@@ -216,7 +218,7 @@ mod tests {
             way: "a tree".into(),
             seconds: 1.5,
             expected_s: None,
-            papers_way_s: Some(2.0),
+            beside_s: Some(2.0),
             papers_model_s: 1.0,
         };
         let time = CoreTime {
