@@ -54,7 +54,8 @@ pub fn check(
     let mark = Pattern::literal(WATCH_VARIABLE);
     let mut env = list.arrays.iter().flat_map(|array| &array.template.env);
     if args.no_replace && env.any(|(name, _)| *name == mark) {
-        let message = "--no-replace cannot be kept: what programs write that are watched is not known before they run";
+        let message =
+            "--no-replace cannot be kept: what programs write that are watched is not known before they run";
         return Err(Fault::new(Exit::BadInput, message.to_owned())
             .hint("leave out --no-replace, or declare the outputs and do not watch"));
     }

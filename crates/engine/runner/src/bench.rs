@@ -193,7 +193,7 @@ fn feed(lane: &mut Lane, n_sent: &mut u32, n: u32, ahead: u32) -> io::Result<()>
             container: None,
             watched: None,
         };
-        encode_frame(&SlotCommand::Start(spec), &mut frames).map_err(io::Error::other)?;
+        encode_frame(&SlotCommand::Start(Box::new(spec)), &mut frames).map_err(io::Error::other)?;
         *n_sent += 1;
         lane.n_under_way += 1;
     }

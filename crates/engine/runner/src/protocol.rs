@@ -92,7 +92,7 @@ pub enum SlotCommand {
     /// First and once.
     Configure(SlotConfig),
     /// Run this after everything that was started before.
-    Start(RunSpec),
+    Start(Box<RunSpec>),
     /// End this attempt, running or queued. Unknown keys (it has just ended) are ignored.
     Cancel { key: u64 },
     /// The outputs of this attempt have been taken, so its sandbox may be removed.
@@ -608,8 +608,11 @@ mod tests {
 
     #[test]
     fn frames_survive_any_cutting() {
-        let commands =
-            [SlotCommand::Start(spec()), SlotCommand::Cancel { key: 9 }, SlotCommand::Start(spec())];
+        let commands = [
+            SlotCommand::Start(Box::new(spec())),
+            SlotCommand::Cancel { key: 9 },
+            SlotCommand::Start(Box::new(spec())),
+        ];
         let mut bytes = Vec::new();
         for command in &commands {
             encode_frame(command, &mut bytes).unwrap();

@@ -435,7 +435,7 @@ impl Slot {
                     if received_ns == 0 {
                         received_ns = sys::monotonic_ns();
                     }
-                    self.queue.push_back(Queued { spec, received_ns });
+                    self.queue.push_back(Queued { spec: *spec, received_ns });
                 }
                 SlotCommand::Cancel { key } => self.on_cancel(key),
                 SlotCommand::Release { key } => {

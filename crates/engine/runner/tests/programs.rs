@@ -257,7 +257,7 @@ fn a_running_and_a_queued_task_can_be_cancelled() {
     let sleep = unique_sleep();
     let line = format!("sleep {sleep} & setsid sleep {sleep} & wait");
     let (running, queued, last) = (lab.shell(&line), lab.shell("echo never"), lab.shell("echo last"));
-    lab.send(&[&running, &queued, &last].map(|spec| SlotCommand::Start(spec.clone())));
+    lab.send(&[&running, &queued, &last].map(|spec| SlotCommand::Start(Box::new(spec.clone()))));
     lab.started(running.key);
     lab.send(&[SlotCommand::Cancel { key: queued.key }]);
     let report = lab.ended();
@@ -275,7 +275,7 @@ fn a_running_and_a_queued_task_can_be_cancelled() {
 fn output_that_was_printed_so_far_can_be_read() {
     let mut lab = Lab::new();
     let (running, queued) = (lab.shell("echo one; echo two >&2; sleep 600"), lab.shell("echo never"));
-    lab.send(&[&running, &queued].map(|spec| SlotCommand::Start(spec.clone())));
+    lab.send(&[&running, &queued].map(|spec| SlotCommand::Start(Box::new(spec.clone()))));
     lab.started(running.key);
     let looked = |lab: &mut Lab, key: u64| {
         lab.send(&[SlotCommand::Look { key }]);
@@ -334,7 +334,7 @@ fn when_the_executor_dies_nothing_stays() {
     let report = lab.run(with_output);
     assert!(report.sandbox.is_some());
     let (running, queued) = (lab.shell(&line), lab.shell("sleep 0"));
-    lab.send(&[&running, &queued].map(|spec| SlotCommand::Start(spec.clone())));
+    lab.send(&[&running, &queued].map(|spec| SlotCommand::Start(Box::new(spec.clone()))));
     lab.started(running.key);
     wait_until("three sleepers", || n_living_with(&sleep) >= 4);
     lab.close();
@@ -359,7 +359,7 @@ fn when_the_slot_process_is_killed_its_program_dies_and_its_sandboxes_can_be_cle
 fn many_short_tasks_are_reported_once_each_and_in_order() {
     let mut lab = Lab::new();
     let specs: Vec<_> = (0..300).map(|i| lab.exec(&["echo", &i.to_string()])).collect();
-    let commands: Vec<_> = specs.iter().map(|spec| SlotCommand::Start(spec.clone())).collect();
+    let commands: Vec<_> = specs.iter().map(|spec| SlotCommand::Start(Box::new(spec.clone()))).collect();
     lab.send(&commands);
     let mut last_ns = 0;
     for (i, spec) in specs.iter().enumerate() {
@@ -381,7 +381,7 @@ fn an_executor_that_does_not_read_is_waited_for() {
     let limits = CaptureLimits { head_bytes: 1 << 20, tail_bytes: 0 };
     let specs: Vec<_> =
         (0..60).map(|_| RunSpec { capture: limits, ..lab.shell("head -c 1000000 /dev/zero") }).collect();
-    let commands: Vec<_> = specs.iter().map(|spec| SlotCommand::Start(spec.clone())).collect();
+    let commands: Vec<_> = specs.iter().map(|spec| SlotCommand::Start(Box::new(spec.clone()))).collect();
     lab.send(&commands);
     for spec in &specs {
         let report = lab.ended();

@@ -41,7 +41,7 @@ pub struct ChaosArgs {
     /// the cluster; `sites`, nodes in three sites, which placement knows of; `islands`, nodes that reach the dispatcher and home, and
     /// not each other; `dispatchers`, several dispatchers, which are cut off from each other and from clients; `busy`, a home that
     /// takes a few requests in a second and refuses the others; `pushes`, runs that also want files of home on nodes; `calls`, runs without files, which
-    /// start while a slow journal is written
+    /// start while a slow journal is written; `trees`, gathers and scatters that go along a tree of archives
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = Options::KINDS)]
     with: Vec<String>,
     /// Number of lines that are shown of the trace of a world that breaks a promise

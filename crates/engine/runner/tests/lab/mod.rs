@@ -95,7 +95,7 @@ impl Lab {
     }
 
     pub fn start(&mut self, spec: &RunSpec) {
-        self.send(&[SlotCommand::Start(spec.clone())]);
+        self.send(&[SlotCommand::Start(Box::new(spec.clone()))]);
     }
 
     pub fn report(&mut self) -> SlotReport {

@@ -129,7 +129,7 @@ impl Slots {
         }
         slot.pending.push_back(spec.key);
         slot.stays = kind;
-        send(slot, &SlotCommand::Start(spec));
+        send(slot, &SlotCommand::Start(Box::new(spec)));
         index
     }
 
