@@ -43,13 +43,14 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "list": "ls data data/deep > out/list; find data -type f | sort >> out/list",
         "size": "stat -c %s data/x.txt > out/size; test ! -e data/none",
         "tool": "./tool > out/tool",
+        "copy": "cp data/x.txt out/copy",
         "moved": "cd data && cat ../data/./deep/../x.txt > ../out/moved",
         "append": "echo one > t; mv t out/append; rm -f never; echo two > gone; rm gone",
         "folder": "mv data/deep out/folder-of && mkdir d && echo f > d/f && mv d out/made",
         "link": "ln -s data/x.txt l; cat l > out/link; rm l",
         "map": 'python3 -c \'import mmap; f = open("data/x.txt", "rb");'
         ' open("out/map", "wb").write(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:])\'',
-        "walk": 'python3 -c \'import os; print(sorted(f for _, _, fs in os.walk(".") for f in fs if f[0] in "xy"))\' > out/walk',
+        "walk": 'python3 -c \'import os; print(sorted(f for _, _, fs in os.walk("data") for f in fs if f[0] in "xy"))\' > out/walk',
     }
     write_list(tmp_path / "t.jsonl", *({"id": i, "command": c, "watch": True} for i, c in lines.items()))
     done = run("run", "t.jsonl", "--slots", "2", cwd=tmp_path)
@@ -63,6 +64,7 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "child": "y\n",
         "size": "2\n",
         "tool": "x\n",
+        "copy": "x\n",
         "moved": "x\n",
         "append": "one\n",
         "link": "x\n",

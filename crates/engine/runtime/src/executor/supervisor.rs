@@ -2,9 +2,9 @@
 //!
 //! A filter (`eyas_runner::seccomp`) stops the calls of the program and of all that it starts. A thread of this process looks where a
 //! path leads. What is there, or is outside the sandbox, the kernel does by itself. For a name below the sandbox that is missing, the
-//! agent is asked for the file of that name at home, and a file without bytes is put in its place (a *stand-in*). A program that opens
-//! it to read is given the copy of the cache, open; only a program that writes to it, runs it, or gives it another name gets bytes of
-//! its own in the sandbox. So what is in the cache is never written to.
+//! agent is asked for the file of that name at home, and a file without bytes is put in its place (a *stand-in*). When the
+//! program opens it, runs it, or gives it another name, it gets a copy of the bytes first. So what is in the cache is never written to,
+//! and a file is the same one for `stat` and for whoever has it open, as `cp` and `mv` look at that.
 //!
 //! When the program has ended, its sandbox has what was declared, stand-ins, and what the program made ([`Program::made`]).
 //!
@@ -29,8 +29,6 @@ use std::time::{Duration, SystemTime};
 const STAND_INS_MAX: usize = 200_000;
 /// So many calls of a program may wait for files at once; further ones wait for them.
 const WAITING_MAX: usize = 64;
-/// Flags of an open call for which the kernel has to open the file itself.
-const NOT_GIVEN: i32 = libc::O_PATH | libc::O_DIRECTORY;
 /// So many errors are named in a task's report.
 const NAMED_MAX: usize = 3;
 
@@ -175,7 +173,6 @@ struct StandIn {
 enum Given {
     Pass,
     Fail(i32),
-    Give(OwnedFd, i32),
 }
 
 /// What a path leads to.
@@ -329,15 +326,6 @@ impl Program {
                 drop(seen);
                 self.fill(&found)?;
                 Ok(Given::Pass)
-            }
-            Kind::Open(flags) if flags & libc::O_ACCMODE == libc::O_RDONLY && flags & NOT_GIVEN == 0 => {
-                let is_full = self.seen().stand_ins.get(&found.inode).is_some_and(|of| of.full.is_some());
-                if is_full {
-                    return Ok(Given::Pass);
-                }
-                let copy = self.copy_of(found.inode)?;
-                let file = File::open(&copy.path).map_err(|error| self.refuse(&copy.path, &error))?;
-                Ok(Given::Give(file.into(), flags))
             }
             Kind::Open(flags) if flags & libc::O_PATH != 0 => Ok(Given::Pass),
             Kind::Open(_) | Kind::OpenBy | Kind::Run | Kind::Change => {
@@ -673,7 +661,6 @@ fn give(listener: &Listener, call: &Call, answer: Given) {
     match answer {
         Given::Pass => listener.pass(call),
         Given::Fail(errno) => listener.fail(call, errno),
-        Given::Give(file, flags) => listener.give(call, &file, flags),
     }
 }
 
