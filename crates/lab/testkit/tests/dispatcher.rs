@@ -689,7 +689,7 @@ fn home_is_shared_by_the_executors_that_use_it_and_unused_parts_go_to_the_others
 #[test]
 fn a_file_that_watched_tasks_make_has_one_writer_and_is_read_where_it_is() {
     let mut c = Cluster::new();
-    c.node(1, 3);
+    c.node(1, 4);
     c.run(&[task("a"), task("b"), task("c"), writes("later")]);
     c.expect(&["assign 0.1 to 1", "assign 1.1 to 1", "assign 2.1 to 1", "assign 3.1 to 1"]);
     let made = |task: u64, location: &str| Event::FilesMade {
@@ -713,9 +713,11 @@ fn a_file_that_watched_tasks_make_has_one_writer_and_is_read_where_it_is() {
     c.expect(&["admit none of 1 on 1: tasks `a` and `b` both write `/m`; give each its own output"]);
     c.feed(opened(2, "later"));
     let wait = "declare it as an input, so that this task waits for it";
-    c.expect(&[&format!("add no later to 2 on 1: task `3` makes `later` and has not ended: {wait}")]);
+    c.expect(&[&format!(
+        "add no later to 2 on 1: task `writes-later` makes `later` and has not ended: {wait}"
+    )]);
     c.feed(opened(2, "/m"));
-    c.expect(&["add /m to 2 on 1 from []"]);
+    c.expect(&[&format!("add no /m to 2 on 1: task `a` makes `/m` and has not ended: {wait}")]);
     // Of an attempt that is not this executor's nothing follows, and it is told so.
     c.feed(made(9, "/m"));
     let take = c.take();

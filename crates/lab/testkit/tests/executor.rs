@@ -494,14 +494,15 @@ fn a_watched_program_gets_files_while_it_runs_and_they_stay_until_it_has_ended()
     n.named(0, &known("y", "v1", 10, &[7])).expect(&["tell 0.1 opened y", "fetch y from 7"]);
     n.arrived("y", Some(7), "v1", 10).expect(&["tell has y", "bring 0.1 y 1"]);
     // The cache is full of what the program may have open: the next file is for it alone.
-    n.named(0, &known("z", "v1", 10, &[7])).expect(&["tell 0.1 opened z", "fetch z for 0.1 from home"]);
+    n.named(0, &known("z", "v1", 10, &[7])).expect(&["tell 0.1 opened z", "fetch private z from home"]);
     n.arrived_private(0, 2, "v1", 10).expect(&["bring 0.1 z 2"]);
     n.exited_with(0, &["out"]);
-    n.expect(&["tell 0.1 made out", "store out in the cache", "evict x"]);
+    n.expect(&["tell 0.1 made out", "evict x", "tell lost x", "store out in the cache"]);
     n.stored(0, 0, 5).expect(&["tell has out", "tell 0.1 done", "land out from the cache"]);
     let remote = CacheOutcome::RemoteHit { from: ExecutorId(7) };
     assert_eq!(n.outcomes(), [CacheOutcome::Miss, remote, CacheOutcome::Direct]);
-    n.landed(0, 0, true).recorded(0);
+    n.landed(0, 0, true).expect(&["tell has out", "clean 0.1", "tell 0.1 home"]);
+    n.recorded(0).expect(&[]);
     assert!(n.core.is_idle());
     n.core.sanity_check();
 }
