@@ -125,6 +125,21 @@ def test_what_one_watched_program_made_another_one_reads(run: Run, tmp_path: Pat
     assert (tmp_path / "end").read_text() == (tmp_path / "end2").read_text() == "made\n"
 
 
+def test_tasks_that_are_added_to_a_run_are_watched(run: Run, tmp_path: Path) -> None:
+    sort_two(tmp_path)
+    run("up", "--nodes", "1", "--slots", "1", cwd=tmp_path)
+    write_list(
+        tmp_path / "wait.jsonl",
+        {"id": "wait", "command": f"until test -e '{tmp_path}/gate'; do sleep 0.02; done"},
+    )
+    run("submit", "wait.jsonl", cwd=tmp_path)
+    write_list(tmp_path / "more.jsonl", {"id": "more", "command": "sort a.in > a.sorted"})
+    run("submit", "more.jsonl", "--into", "1", "--watch", cwd=tmp_path)
+    (tmp_path / "gate").touch()
+    run("wait", cwd=tmp_path)
+    assert (tmp_path / "a.sorted").read_text() == "a\nb\n"
+
+
 def test_what_would_be_wrong_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("x\n")
     write_list(

@@ -79,7 +79,7 @@ def test_columns_are_fields_of_tasks(
 
 
 def report(*words: str, status: int = 0) -> str:
-    command = [find_binary(), "report", "--format", "parquet", *words]
+    command = [str(find_binary()), "report", "--format", "parquet", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
     return done.stderr

@@ -9,7 +9,7 @@
 //! the task ends.
 
 use crate::data::check_outputs;
-use crate::environment::EnvArgs;
+use crate::environment::{EnvArgs, WatchArgs};
 use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
 use crate::running::{nothing_to_do, say_warning};
@@ -47,6 +47,7 @@ pub struct Asked<'a> {
     pub tasks: &'a Path,
     pub files: &'a WorkflowArgs,
     pub env: &'a EnvArgs,
+    pub watch: WatchArgs,
     pub replace: ReplaceArgs,
     pub token: Option<&'a str>,
     pub json: bool,
@@ -66,8 +67,16 @@ pub fn add(args: &Asked<'_>, file: &JoinFile, run: RunId) -> Result<Exit, Fault>
         let message = "a list of commands runs in the folder from which it is submitted, and a task's goes when it ends";
         return Err(Fault::new(Exit::BadInput, message).hint("what a task adds is a task list (JSON Lines)"));
     }
+    if within.is_some() && args.watch.watch {
+        let message =
+            "--watch takes files below the folder from which it is asked for, and a task's goes when it ends";
+        return Err(
+            Fault::new(Exit::BadInput, message).hint("declare the files of the tasks that a task adds")
+        );
+    }
     let mut list = tasks.read_with(&options)?;
     args.env.add_to(&mut list)?;
+    args.watch.add_to(&mut list)?;
     if let Some(task) = &within {
         refuse_sandbox(&list, &task.sandbox)?;
     }

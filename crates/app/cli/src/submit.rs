@@ -75,8 +75,9 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let file = clusters::work_join(&args.join)?;
     if let Some(run) = args.into.and_then(|into| into.0) {
         refuse_with_into(&args)?;
-        let SubmitArgs { tasks, files, env, replace, token, json, .. } = &args;
-        let asked = Asked { tasks, files, env, replace: *replace, token: token.as_deref(), json: *json };
+        let SubmitArgs { tasks, files, env, watch, replace, token, json, .. } = &args;
+        let (watch, replace, token) = (*watch, *replace, token.as_deref());
+        let asked = Asked { tasks, files, env, watch, replace, token, json: *json };
         return add(&asked, &file, run);
     }
     let mut list = ListFile::find(&args.tasks, &args.files)?.read()?;

@@ -155,14 +155,14 @@ impl Collectives {
             *self.n_into.entry((collective, executor)).or_default() += 1;
         }
         let n_tries = objects.iter().map(|o| self.wants[&(executor, *o)].n_tries).max().unwrap_or(0);
-        let aboves = objects.iter().filter_map(|o| match source {
+        let candidates = objects.iter().filter_map(|o| match source {
             Source::Peer(peer) if !catalog.holds(peer, *o) => match self.wants.get(&(peer, *o))?.state {
                 State::Issued(above, _) => Some(above),
                 _ => None,
             },
             _ => None,
         });
-        let above = aboves.max_by_key(|above| (self.batches[above].deadline, *above));
+        let above = candidates.max_by_key(|above| (self.batches[above].deadline, *above));
         let n_sharing = self.n_in[&executor].max(self.n_out[&source]);
         let mut batch = Batch {
             collective,
