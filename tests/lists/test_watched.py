@@ -137,6 +137,7 @@ def test_tasks_that_are_added_to_a_run_are_watched(run: Run, tmp_path: Path) -> 
     run("submit", "more.jsonl", "--into", "1", "--watch", cwd=tmp_path)
     (tmp_path / "gate").touch()
     run("wait", cwd=tmp_path)
+    run("down", cwd=tmp_path)
     assert (tmp_path / "a.sorted").read_text() == "a\nb\n"
 
 
