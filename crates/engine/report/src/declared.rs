@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// What one attempt was seen to do.
 #[derive(Default)]
-struct Seen {
+struct SeenFiles {
     named: BTreeMap<ObjectId, String>,
     read: BTreeSet<String>,
     made: Vec<String>,
@@ -32,8 +32,8 @@ pub fn declared(
     run: RunId,
     name_below: impl Fn(&str, &str) -> Option<String>,
 ) -> Result<Vec<(TaskSpec, Option<Box<Needs>>)>, Error> {
-    let mut seen: BTreeMap<(TaskId, AttemptNo), Seen> = BTreeMap::new();
-    let mut done: BTreeMap<TaskId, Seen> = BTreeMap::new();
+    let mut seen: BTreeMap<(TaskId, AttemptNo), SeenFiles> = BTreeMap::new();
+    let mut done: BTreeMap<TaskId, SeenFiles> = BTreeMap::new();
     let is_wanted = |line: &[u8]| {
         let names: [&[u8]; 2] = [b"add_input", b"files_made"];
         Fold::takes(line) || name_of(line).is_some_and(|name| names.contains(&name))

@@ -29,6 +29,7 @@ mod slots;
 mod supervisor;
 pub mod system_users;
 mod watch;
+mod watched_files;
 
 use crate::parent;
 use agent::{Agent, Input};

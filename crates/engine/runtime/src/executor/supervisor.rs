@@ -11,11 +11,12 @@
 //! Not here: which bytes a file has and who has them (the core), and what becomes of what was made (`agent/undeclared.rs`).
 
 use super::agent::{Input, Inputs};
+use super::watched_files::{Answer, Copy, Entries, Entry, MadeFile};
 use eyas_runner::calls::{Walk, open_again, open_path, path_at, path_of, seen_from_here};
 use eyas_runner::seccomp::{Call, Kind, Listener};
 use eyas_runner::watched::Door;
 use eyas_text::shown_path;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -31,39 +32,6 @@ const STAND_INS_MAX: usize = 200_000;
 const WAITING_MAX: usize = 64;
 /// So many errors are named in a task's report.
 const NAMED_MAX: usize = 3;
-
-/// What home has under a name. `None`: nothing; `Err`: why it is not known, as a sentence.
-pub(super) type Answer<T> = Result<Option<T>, String>;
-
-/// The copy on this node of a file that a program has opened.
-#[derive(Clone, Debug)]
-pub(super) struct Copy {
-    pub(super) path: PathBuf,
-    pub(super) modified_ns: Option<i64>,
-    pub(super) mode: Option<u32>,
-}
-
-/// What is in a directory at home, by name.
-pub(super) type Entries = BTreeMap<String, Entry>;
-
-#[derive(Clone, Debug)]
-pub(super) enum Entry {
-    Folder,
-    File { size_bytes: u64, modified: Option<SystemTime>, mode: Option<u32> },
-}
-
-/// A file that the program made.
-#[derive(Debug)]
-pub(super) struct Made {
-    /// Its name below the sandbox.
-    pub(super) name: String,
-    /// Where it really is, which differs where the name is a link.
-    pub(super) path: PathBuf,
-    pub(super) size_bytes: u64,
-    pub(super) mode: u32,
-    pub(super) modified_ns: i64,
-    pub(super) n_links: u64,
-}
 
 /// The programs that are watched, by the numbers of their attempts among slot processes.
 pub(super) struct Supervisors {
@@ -138,7 +106,7 @@ pub(super) struct Program {
     key: u64,
     sandbox: PathBuf,
     inputs: Inputs,
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenNames>,
     /// Held while a stand-in is made or gets bytes of its own.
     filling: Mutex<()>,
 }
@@ -147,7 +115,7 @@ pub(super) struct Program {
 type Inode = (u64, u64);
 
 #[derive(Default)]
-struct Seen {
+struct SeenNames {
     stand_ins: HashMap<Inode, StandIn>,
     /// Directories that have all names that home has there.
     complete: HashSet<Inode>,
@@ -170,13 +138,13 @@ struct StandIn {
 }
 
 /// What becomes of a call.
-enum Given {
+enum AnswerToCall {
     Pass,
     Fail(i32),
 }
 
 /// What a path leads to.
-struct Found {
+struct FoundName {
     fd: OwnedFd,
     inode: Inode,
     is_folder: bool,
@@ -215,7 +183,7 @@ impl Program {
         Ok(())
     }
 
-    fn find(&self, call: &Call, path: &Path) -> Option<Found> {
+    fn find(&self, call: &Call, path: &Path) -> Option<FoundName> {
         let flags = match call.kind {
             Kind::Open(flags) => flags & libc::O_NOFOLLOW,
             Kind::Look { follows: false } | Kind::Change => libc::O_NOFOLLOW,
@@ -225,7 +193,7 @@ impl Program {
         let of = rustix::fs::fstat(&fd).ok()?;
         let inode = (of.st_dev, of.st_ino);
         let kind = rustix::fs::FileType::from_raw_mode(of.st_mode);
-        Some(Found {
+        Some(FoundName {
             fd,
             inode,
             is_folder: kind.is_dir(),
@@ -235,7 +203,7 @@ impl Program {
     }
 
     /// Whether the kernel can carry the call out at once.
-    fn is_quick(&self, call: &Call, path: &Path, found: Option<&Found>) -> bool {
+    fn is_quick(&self, call: &Call, path: &Path, found: Option<&FoundName>) -> bool {
         let missing = || self.missing(call.pid, call.directory, path);
         match (call.kind, found) {
             (Kind::Make, _) => missing().is_none_or(|(name, is_last)| is_last && self.has_folder(&name)),
@@ -253,23 +221,23 @@ impl Program {
         }
     }
 
-    fn answer(&self, call: &Call, path: &Path, found: Option<Found>) -> Given {
+    fn answer(&self, call: &Call, path: &Path, found: Option<FoundName>) -> AnswerToCall {
         match self.try_answer(call, path, found) {
             Ok(answer) => answer,
-            Err(errno) => Given::Fail(errno),
+            Err(errno) => AnswerToCall::Fail(errno),
         }
     }
 
-    fn try_answer(&self, call: &Call, path: &Path, found: Option<Found>) -> Result<Given, i32> {
+    fn try_answer(&self, call: &Call, path: &Path, found: Option<FoundName>) -> Result<AnswerToCall, i32> {
         match call.kind {
             Kind::Make => {
                 self.make_parents(call.pid, call.directory, path)?;
-                return Ok(Given::Pass);
+                return Ok(AnswerToCall::Pass);
             }
             Kind::Open(flags) if found.is_none() && flags & libc::O_CREAT != 0 => {
                 self.make_parents(call.pid, call.directory, path)?;
                 if is_new(call.kind) {
-                    return Ok(Given::Pass);
+                    return Ok(AnswerToCall::Pass);
                 }
             }
             Kind::Change if call.to.1 != 0 => {
@@ -293,7 +261,7 @@ impl Program {
                 self.find(call, path)
             }
         };
-        let Some(found) = found else { return Ok(Given::Pass) };
+        let Some(found) = found else { return Ok(AnswerToCall::Pass) };
         if found.is_folder && call.kind == Kind::Change && self.seen().folders.contains(&found.inode) {
             // Not all that home has there is here. Programs that are told so copy what is below, and thus open it.
             return Err(libc::EXDEV);
@@ -302,7 +270,7 @@ impl Program {
             if matches!(call.kind, Kind::Open(_) | Kind::OpenBy) {
                 self.complete(&found)?;
             }
-            return Ok(Given::Pass);
+            return Ok(AnswerToCall::Pass);
         }
         if call.kind == Kind::Run && found.is_set_id && !rustix::process::geteuid().is_root() {
             // What it starts would have no more rights than it has itself, and go wrong in some other way.
@@ -313,7 +281,7 @@ impl Program {
             return Err(libc::EPERM);
         }
         if !found.is_stand_in && !self.seen().stand_ins.contains_key(&found.inode) {
-            return Ok(Given::Pass);
+            return Ok(AnswerToCall::Pass);
         }
         match call.kind {
             Kind::Open(flags) if flags & libc::O_TRUNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY => {
@@ -321,18 +289,18 @@ impl Program {
                 let mut seen = self.seen();
                 if seen.stand_ins.get(&found.inode).is_some_and(|of| of.copy.is_none()) {
                     seen.stand_ins.remove(&found.inode);
-                    return Ok(Given::Pass);
+                    return Ok(AnswerToCall::Pass);
                 }
                 drop(seen);
                 self.fill(&found)?;
-                Ok(Given::Pass)
+                Ok(AnswerToCall::Pass)
             }
-            Kind::Open(flags) if flags & libc::O_PATH != 0 => Ok(Given::Pass),
+            Kind::Open(flags) if flags & libc::O_PATH != 0 => Ok(AnswerToCall::Pass),
             Kind::Open(_) | Kind::OpenBy | Kind::Run | Kind::Change => {
                 self.fill(&found)?;
-                Ok(Given::Pass)
+                Ok(AnswerToCall::Pass)
             }
-            Kind::Look { .. } | Kind::Enter | Kind::Make => Ok(Given::Pass),
+            Kind::Look { .. } | Kind::Enter | Kind::Make => Ok(AnswerToCall::Pass),
         }
     }
 
@@ -366,7 +334,7 @@ impl Program {
     }
 
     /// The name below the sandbox of a directory; `None`: it is elsewhere.
-    fn name_of(&self, found: &Found) -> Option<PathBuf> {
+    fn name_of(&self, found: &FoundName) -> Option<PathBuf> {
         let path = fs::read_link(format!("/proc/self/fd/{}", found.fd.as_raw_fd())).ok()?;
         path.strip_prefix(&self.sandbox).ok().map(Path::to_owned)
     }
@@ -451,7 +419,7 @@ impl Program {
     }
 
     /// The directory gets all names that home has there.
-    fn complete(&self, folder: &Found) -> Result<(), i32> {
+    fn complete(&self, folder: &FoundName) -> Result<(), i32> {
         let Some(name) = self.name_of(folder) else { return Ok(()) };
         if self.seen().complete.contains(&folder.inode) {
             return Ok(());
@@ -490,7 +458,7 @@ impl Program {
     }
 
     /// The sandbox gets the bytes for which this stands in.
-    fn fill(&self, found: &Found) -> Result<(), i32> {
+    fn fill(&self, found: &FoundName) -> Result<(), i32> {
         let copy = self.copy_of(found.inode)?;
         let _guard = locked(&self.filling);
         if self.seen().stand_ins.get(&found.inode).is_none_or(|of| of.full.is_some()) {
@@ -543,7 +511,7 @@ impl Program {
 
     // ------------------------------------------------------------ what is said of it
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, SeenNames> {
         locked(&self.seen)
     }
 
@@ -574,7 +542,7 @@ impl Program {
     ///
     /// # Errors
     /// Why what it left is not to be kept, as a sentence.
-    pub(super) fn made(&self, declared: &HashSet<String>) -> Result<Vec<Made>, String> {
+    pub(super) fn made(&self, declared: &HashSet<String>) -> Result<Vec<MadeFile>, String> {
         let mut made = vec![];
         let mut folders = vec![PathBuf::new()];
         let look = |error: io::Error| format!("what the program made cannot be looked at: {error}");
@@ -604,7 +572,7 @@ impl Program {
         Ok(made)
     }
 
-    fn made_at(&self, name: String, path: &Path, is_link: bool) -> Result<Option<Made>, String> {
+    fn made_at(&self, name: String, path: &Path, is_link: bool) -> Result<Option<MadeFile>, String> {
         let Ok(real) = self.sandbox.join(path).canonicalize() else { return Ok(None) };
         // A link that leads elsewhere is none of what it made.
         let Ok(below) = real.strip_prefix(&self.sandbox) else { return Ok(None) };
@@ -640,7 +608,7 @@ impl Program {
                 (Some(_), None) => {}
             }
         }
-        Ok(Some(Made {
+        Ok(Some(MadeFile {
             name,
             path: below.to_owned(),
             size_bytes: of.len(),
@@ -657,10 +625,10 @@ fn is_new(kind: Kind) -> bool {
     matches!(kind, Kind::Open(flags) if flags & libc::O_CREAT != 0 && flags & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC)
 }
 
-fn give(listener: &Listener, call: &Call, answer: Given) {
+fn give(listener: &Listener, call: &Call, answer: AnswerToCall) {
     match answer {
-        Given::Pass => listener.pass(call),
-        Given::Fail(errno) => listener.fail(call, errno),
+        AnswerToCall::Pass => listener.pass(call),
+        AnswerToCall::Fail(errno) => listener.fail(call, errno),
     }
 }
 

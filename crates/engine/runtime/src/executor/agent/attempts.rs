@@ -1,10 +1,9 @@
 //! What the agent knows of each attempt on this node beyond the state machine.
 
-use super::undeclared::{Found, state_of};
 use super::{AttemptId, runner};
-use crate::executor::supervisor::{Answer, Copy, Made};
 use crate::executor::system_users::nobody;
 use crate::executor::watch::Watched;
+use crate::executor::watched_files::{Answer, Copy, FoundFiles, MadeFile};
 use eyas_data::Halt;
 use eyas_runner::Account;
 use eyas_session::executor as session;
@@ -48,7 +47,7 @@ pub(super) struct Attempt {
     /// Who waits for a file that its program has named, by the file's location.
     pub(super) naming: HashMap<String, Vec<Sender<Answer<Copy>>>>,
     /// Its program has ended, and made files that nobody declared.
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<FoundFiles>,
     /// No input with this number or a higher one has a private copy that its program has named.
     pub(super) n_private: u32,
 }
@@ -74,10 +73,10 @@ impl Attempt {
     }
 
     /// These files, which nobody declared, are its outputs, too.
-    pub(super) fn admit(&mut self, made: Vec<Made>, locations: &[String]) {
+    pub(super) fn admit(&mut self, made: Vec<MadeFile>, locations: &[String]) {
         for (made, location) in made.into_iter().zip(locations) {
             self.spec.outputs.push((made.name.clone(), location.clone()));
-            self.output_states.push(state_of(made));
+            self.output_states.push(made.state());
         }
     }
 

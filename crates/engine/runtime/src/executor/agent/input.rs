@@ -4,8 +4,8 @@
 use super::runner;
 use super::{AttemptId, NetError, Writer, net};
 use crate::executor::processors::Looks;
-use crate::executor::supervisor::{Answer, Copy, Entries, Entry, Made};
 use crate::executor::watch::Watched;
+use crate::executor::watched_files::{Answer, Copy, Entries, Entry, MadeFile};
 use eyas_core::event::{Exit, NodeEvent, Placed, Staged};
 use eyas_data::{Digest, Incoming};
 use eyas_terms::processors::ProcessorUse;
@@ -94,7 +94,7 @@ pub enum Input {
     FilesFound {
         key: u64,
         exit: Box<Exit>,
-        made: Result<Vec<Made>, String>,
+        made: Result<Vec<MadeFile>, String>,
     },
     /// The doubted inputs of an attempt that is to start were read through, see [`Start`].
     LookedBefore {

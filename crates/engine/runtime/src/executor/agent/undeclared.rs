@@ -3,9 +3,10 @@
 
 use super::input::Input;
 use super::printing::HeldEnd;
-use super::{Agent, AttemptId, runner};
+use super::{Agent, AttemptId};
 use crate::executor::home_io::{home_error, parse};
-use crate::executor::supervisor::{Answer, Copy, Entries, Entry, Made, Program};
+use crate::executor::supervisor::Program;
+use crate::executor::watched_files::{Answer, Copy, Entries, Entry, FoundFiles, MadeFile};
 use eyas_core::event::*;
 use eyas_storage::{ErrorKind, Homes, Listing, Location};
 use eyas_terms::{Failure, FailureKind, ObjectId};
@@ -15,13 +16,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-
-/// The end of a watched program whose new files wait to be admitted.
-pub(super) struct Found {
-    exit: Box<Exit>,
-    made: Vec<Made>,
-    locations: Vec<String>,
-}
 
 impl Agent {
     /// A watched program opens a file that is not in its sandbox.
@@ -147,12 +141,17 @@ impl Agent {
     }
 
     /// It is known what a watched program made.
-    pub(super) fn on_files_found(&mut self, key: u64, mut exit: Box<Exit>, made: Result<Vec<Made>, String>) {
+    pub(super) fn on_files_found(
+        &mut self,
+        key: u64,
+        mut exit: Box<Exit>,
+        made: Result<Vec<MadeFile>, String>,
+    ) {
         let Some(id) = self.attempts.find_id(key) else { return };
         let Some(attempt) = self.attempts.find_mut(id) else { return };
         let at = attempt.spec.watched_at();
         let located = made.and_then(|made| {
-            let location = |made: &Made| Ok(location_of(at, &made.name)?.as_str().to_owned());
+            let location = |made: &MadeFile| Ok(location_of(at, &made.name)?.as_str().to_owned());
             let locations = made.iter().map(location).collect::<Result<Vec<_>, String>>()?;
             Ok((made, locations))
         });
@@ -161,7 +160,7 @@ impl Agent {
             Ok((made, locations)) => {
                 let (task, number) = id;
                 let event = NodeEvent::FilesMade { task, attempt: number, locations: locations.clone() };
-                attempt.found = Some(Found { exit, made, locations });
+                attempt.found = Some(FoundFiles { exit, made, locations });
                 self.node.feed(event);
             }
             Err(message) => {
@@ -174,7 +173,7 @@ impl Agent {
     /// The dispatcher has said whether the files that a watched program made are outputs of its attempt.
     pub(super) fn on_admitted(&mut self, id: AttemptId, outputs: Result<Vec<ObjectId>, String>) {
         let Some(attempt) = self.attempts.find_mut(id) else { return };
-        let Some(Found { mut exit, made, locations }) = attempt.found.take() else { return };
+        let Some(FoundFiles { mut exit, made, locations }) = attempt.found.take() else { return };
         match outputs {
             Ok(theirs) => {
                 exit.outputs.extend(made.iter().map(|made| Some(made.size_bytes)));
@@ -294,18 +293,6 @@ fn entry_of(of: &std::fs::Metadata) -> Option<Entry> {
     let file =
         || Entry::File { size_bytes: of.len(), modified: of.modified().ok(), mode: Some(of.mode() & 0o777) };
     if of.is_dir() { Some(Entry::Folder) } else { of.is_file().then(file) }
-}
-
-/// The ways to say an output of a watched program that slot processes say of declared ones.
-pub(super) fn state_of(made: Made) -> runner::OutputState {
-    let Made { path, size_bytes, mode, modified_ns, n_links, .. } = made;
-    runner::OutputState::File {
-        path: runner::ByteString::from(path.as_path()),
-        size_bytes,
-        mode,
-        modified_ns,
-        n_links,
-    }
 }
 
 /// Why a task cannot be watched on this node; `None`: it can.
