@@ -42,10 +42,10 @@ app (file corrections) mBgModel(file mcheck, file table, file fits)
 }
 
 # It looks its image up in the table by the name that it is given.
-app (file image, file area) mBackground(file mcheck, string name, file projected, file projected_area, file table,
+app (file image, file area) mBackground(file mbackground, file mcheck, file projected, file projected_area, file table,
                                         file corrections)
 {
-  sh @mcheck "-C" "proj" "mBackground" "-t" name strcat("../", @image) strcat("../", @table) strcat("../", @corrections);
+  sh @mbackground @projected @image @table @corrections;
 }
 
 app (file mosaic, file area) mAdd(file mcheck, file table, file region, file corrected[], file corrected_areas[])
@@ -58,8 +58,9 @@ app (file picture) mViewer(file mcheck, file mosaic)
   sh @mcheck "mViewer" "-gray" @mosaic "1%" "99.7%" "gaussian-log" "-out" @picture;
 }
 
-file mcheck     <"mcheck">;
-file mdifffit   <"mdifffit">;
+file mcheck <"mcheck">;
+file mdifffit <"mdifffit">;
+file mbackground <"mbackground">;
 file mconcatfit <"mconcatfit.py">;
 file tiles[] <filesys_mapper; location="data/raw", suffix=".fits">;
 int n = length(tiles);
@@ -105,9 +106,8 @@ planes = mConcatFit(mconcatfit, pairs, fits);
 corrections = mBgModel(mcheck, table, planes);
 
 foreach tile, i in tiles {
-  string name = strcat(stems[i], ".fits");
   (corrected[i], corrected_area[i]) =
-    mBackground(mcheck, name, projected[i], projected_area[i], table, corrections);
+    mBackground(mbackground, mcheck, projected[i], projected_area[i], table, corrections);
 }
 
 file mosaic  <"mosaic/mosaic.fits">;
