@@ -363,7 +363,7 @@ def run_page(page: Path, eyas: Path, has: str | None = None) -> list[str]:
                 pairs = commands_of(block.text) if block.language == "console" else []
                 if block.prints is not None:
                     pairs = [(block.prints, block.text)]
-                elif block.language == "text" and not block.files:
+                elif block.language == "text":
                     troubles.append(f"{where}: the block does not say what prints it")
                 for command, shown in pairs:
                     if trouble := terminal.compare(command, shown, block.numbers_vary):

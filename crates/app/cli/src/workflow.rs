@@ -230,6 +230,10 @@ fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
     options
 }
 
+fn no_tasks(path: &Path) -> Fault {
+    Fault::new(Exit::BadInput, format!("there are no tasks in {}", shown_path(path)))
+}
+
 /// The content of `path` in the neutral form, task lists included.
 fn read(path: &Path, args: &WorkflowArgs) -> Result<Workflow, Fault> {
     let format = format_of(path)?;
@@ -238,7 +242,7 @@ fn read(path: &Path, args: &WorkflowArgs) -> Result<Workflow, Fault> {
         let list = read_list(path, format)?;
         let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         if list.n_tasks == 0 {
-            return Err(Fault::new(Exit::BadInput, format!("there are no tasks in {}", shown_path(path))));
+            return Err(no_tasks(path));
         }
         return Ok(eyas_workflow::from_arrays(&list.arrays, &stem)?);
     }
@@ -291,6 +295,9 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
     match args.to {
         Target::Wfformat => {
             let workflow = read(&args.file, &args.files)?;
+            if workflow.tasks.is_empty() {
+                return Err(no_tasks(&args.file));
+            }
             write_to(output, |out| wfformat::write(&workflow, &now(), out))?;
         }
         Target::Jsonl => {

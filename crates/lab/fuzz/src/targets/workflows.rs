@@ -59,8 +59,6 @@ impl Target for Workflows {
         match parse(self.format, text, "w", None) {
             // A comprehension of a few words may be a million tasks, of which several forms at once are much.
             Ok(workflow) if workflow.tasks.len() > TASKS_LOOKED_AT_MAX => {}
-            // A script may only compute and print; the other formats have no workflow without tasks.
-            Ok(workflow) if workflow.tasks.is_empty() => {}
             Ok(workflow) => check(&workflow),
             Err(error) => super::texts::check_message(&error.to_string()),
         }
@@ -103,6 +101,8 @@ fn check(workflow: &Workflow) {
             panic!("WfFormat out and in gives another workflow: {}, then {}", part(&one), part(&other));
         }
         Ok(_) => {}
+        // A script may only compute and print; WfFormat has no workflow without tasks, and says so.
+        Err(e) if workflow.tasks.is_empty() => assert!(e.to_string().contains("no tasks"), "{e}"),
         Err(e) => panic!("WfFormat of it cannot be read: {e}"),
     }
 

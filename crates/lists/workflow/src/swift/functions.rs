@@ -4,7 +4,7 @@ use super::ast::At;
 use super::engine::{Context, Engine, Stop};
 use super::mappers::path_of;
 use super::values::{CellNo, Key, KeyType, Scalar, State, Step, Type, Value, Writer};
-use crate::error::{ErrorKind, Result, shown};
+use crate::error::{Error, ErrorKind, Result, shown};
 use std::rc::Rc;
 
 /// All names, as scripts usually write them.
@@ -624,18 +624,15 @@ impl<'v> Call<'v> {
             }
         }
     }
+    fn other_type(&self, n: usize, wanted: &str, given: &Scalar) -> Error {
+        let shown = given.of().shown();
+        let message = format!("argument {} of `{}` is {wanted}, and {shown} is given", n + 1, self.name);
+        self.given[n].1.broken(message)
+    }
     fn text(&self, n: usize) -> Result<Rc<str>> {
         match self.scalar(n)? {
             Scalar::Text(text) => Ok(text),
-            other => {
-                let message = format!(
-                    "argument {} of `{}` is a string, and {} is given",
-                    n + 1,
-                    self.name,
-                    other.of().shown()
-                );
-                Err(self.given[n].1.broken(message))
-            }
+            other => Err(self.other_type(n, "a string", &other)),
         }
     }
     fn number(&self, n: usize) -> Result<f64> {
@@ -646,15 +643,7 @@ impl<'v> Call<'v> {
     fn int(&self, n: usize) -> Result<i64> {
         match self.scalar(n)? {
             Scalar::Int(n) => Ok(n),
-            other => {
-                let message = format!(
-                    "argument {} of `{}` is an int, and {} is given",
-                    n + 1,
-                    self.name,
-                    other.of().shown()
-                );
-                Err(self.given[n].1.broken(message))
-            }
+            other => Err(self.other_type(n, "an int", &other)),
         }
     }
 }

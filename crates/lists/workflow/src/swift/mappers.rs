@@ -4,6 +4,7 @@ use super::ast::{At, Expression, Mapping, Symbol};
 use super::engine::{Context, Engine, Stop};
 use super::values::{CellNo, Key, KeyType, Mapper, Names, Simple, State, Step, Type, Value, Writer};
 use crate::error::{Error, ErrorKind, shown};
+use eyas_storage::pattern::matches;
 use eyas_text::nearest;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -334,7 +335,7 @@ impl<'a> Engine<'a> {
                 for entry in entries.flatten() {
                     let Ok(name) = entry.file_name().into_string() else { continue };
                     let is_folder = entry.path().is_dir();
-                    if is_folder == (n + 1 < parts.len()) && is_like(&name, part) {
+                    if is_folder == (n + 1 < parts.len()) && matches(part, &name) {
                         below.push((format!("{folder}{name}"), name));
                     }
                 }
@@ -572,27 +573,6 @@ impl Simple {
     }
 }
 
-/// Whether `name` matches `pattern`, in which `*` and `?` stand for any characters.
-fn is_like(name: &str, pattern: &str) -> bool {
-    let (name, pattern): (Vec<char>, Vec<char>) = (name.chars().collect(), pattern.chars().collect());
-    let (mut n, mut p) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        if pattern.get(p) == Some(&'*') {
-            star = Some((p, n));
-            p += 1;
-        } else if pattern.get(p).is_some_and(|c| *c == '?' || *c == name[n]) {
-            (n, p) = (n + 1, p + 1);
-        } else if let Some((star_p, star_n)) = star {
-            star = Some((star_p, star_n + 1));
-            (n, p) = (star_n + 1, star_p + 1);
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
 /// The key of `step` as keys of that type are.
 pub(super) fn fitting(key: &Key, of: KeyType) -> Option<Key> {
     match (key, of) {
@@ -620,7 +600,7 @@ mod tests {
             ("abab", "*ab", true),
             ("é", "?", true),
         ] {
-            assert_eq!(is_like(name, pattern), expect, "{name} {pattern}");
+            assert_eq!(matches(pattern, name), expect, "{name} {pattern}");
         }
     }
 
