@@ -109,6 +109,36 @@ def test_what_fails_once_is_tried_again_alone_and_named(
         assert not tally.failed
 
 
+FAILED_AT = """<testsuites><testsuite><testcase classname="x" name="a" time="60"><properties><property name="began" value="100"/>
+</properties><failure/></testcase><testcase classname="x" name="b" time="1"><failure/></testcase></testsuite></testsuites>"""
+
+
+def test_what_failed_while_the_machine_stood_still_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a few failures are a fault, unless something that each test needs took long meanwhile."""
+    now = iter([90.0, 90.5, 150.0, 154.0, 158.0, 163.0])
+    meter = load("stalls", monkeypatch).Meter({"a write": lambda: None}, lambda: next(now))
+    for _ in range(3):
+        meter.look()
+    assert meter.lines() == ["the machine stood still: a write took a second or more 2 times, 5.0 s at most"]
+    # The first look was quick; of the last one, 2 s belong to the test that ends at 160.
+    assert [meter.lost_s(*at) for at in ((80.0, 150.0), (100.0, 160.0), (153.0, 159.0))] == [0.0, 6.0, 2.0]
+    program = load("test", monkeypatch)
+    tally = program.Tally("x", exit_status=1)
+    program.count_python(FAILED_AT, tally)
+    assert tally.failed == ["x.a", "x.b"] and tally.failed_at == {"x.a": (100.0, 160.0)}
+    tried: list[str] = []
+
+    def run_pytest(name: str, options: list[str]) -> object:
+        tried.append(name)
+        return program.Tally(name, n_passed=2)
+
+    monkeypatch.setattr(program, "run_pytest", run_pytest)
+    monkeypatch.setattr(program, "MOST_SECOND_TRIES", 0)
+    assert program.tried_again(tally, [], meter).failed == ["x.a", "x.b"] and not tried
+    monkeypatch.setattr(program, "MOST_SECOND_TRIES", 1)
+    assert program.tried_again(tally, [], meter).passed_alone == ["x.a", "x.b"] and tried == ["again"]
+
+
 def test_nothing_run_something_failed_or_skipped_in_ci_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     tally = load("test", monkeypatch).Tally
     assert tally("x").trouble(False) == "x: no test ran"

@@ -1,0 +1,107 @@
+"""Whether the machine stood still while tests ran, and which failed tests that may excuse.
+
+`scripts/test.py` measures once a second how long three things take that every test needs: a block that is written to the disk for
+good, a program that is started, and a sleep. Where one of them takes a second or more, the machine stood still for that long: a
+neighbour used its disk or its processors. No test can tell that from a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+# A thing that takes so long, in seconds, shows that the machine stood still.
+SLOW_S = 1.0
+# A test that lost so many seconds in this way may have failed of it: the shortest waits of tests are as long.
+EXCUSE_S = 5.0
+EVERY_S = 1.0
+
+
+def write_a_block() -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def start_a_program() -> None:
+    subprocess.run(["/bin/true"], check=True)
+
+
+def sleep_a_little() -> None:
+    time.sleep(0.05)
+
+
+PROBES: Mapping[str, Callable[[], None]] = {
+    "writing a block to the disk": write_a_block,
+    "starting a program": start_a_program,
+    "a sleep of 0.05 s": sleep_a_little,
+}
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Something took long, from one time to another, both in seconds since 1970."""
+
+    began: float
+    ended: float
+    what: str
+
+
+class Meter:
+    """Looks for stalls in a thread of its own, from `with` on to its end."""
+
+    def __init__(
+        self, probes: Mapping[str, Callable[[], None]] = PROBES, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.stalls: list[Stall] = []
+        self._probes = probes
+        self._clock = clock
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        # It ends with this program in any case.
+        self._thread.join(EXCUSE_S)
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self.look()
+
+    def look(self) -> None:
+        for what, probe in self._probes.items():
+            began = self._clock()
+            probe()
+            ended = self._clock()
+            if ended - began >= SLOW_S:
+                self.stalls.append(Stall(began, ended, what))
+
+    def lost_s(self, began: float, ended: float) -> float:
+        """So many seconds the machine stood still between two times."""
+        return sum(max(0.0, min(ended, stall.ended) - max(began, stall.began)) for stall in self.stalls)
+
+    def excuses(self, began: float, ended: float) -> bool:
+        return self.lost_s(began, ended) >= EXCUSE_S
+
+    def lines(self) -> list[str]:
+        """What is said of it, one line for each kind of stall."""
+        said = []
+        for what in self._probes:
+            long = [stall.ended - stall.began for stall in self.stalls if stall.what == what]
+            if long:
+                times = "once" if len(long) == 1 else f"{len(long)} times"
+                said.append(
+                    f"the machine stood still: {what} took a second or more {times}, {max(long):.1f} s at most"
+                )
+        return said
