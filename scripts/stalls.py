@@ -1,13 +1,14 @@
-"""Whether the machine stood still while tests ran, and which failed tests that may excuse.
+"""Whether the machine stood still or its disk was full while tests ran, and which failed tests that may excuse.
 
 `scripts/test.py` measures once a second how long three things take that every test needs: a block that is written to the disk for
 good, a program that is started, and a sleep. Where one of them takes a second or more, the machine stood still for that long: a
-neighbour used its disk or its processors. No test can tell that from a fault.
+neighbour used its disk or its processors. No test can tell that from a fault. A full disk is weather, too: eyas waits for room.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -21,6 +22,9 @@ SLOW_S = 1.0
 # A test that lost so many seconds in this way may have failed of it: the shortest waits of tests are as long.
 EXCUSE_S = 5.0
 EVERY_S = 1.0
+# Less room than this, in bytes, is a full disk.
+ROOM_MIN = 10**9
+FULL = "waiting for room on the disk"
 
 
 def write_a_block() -> None:
@@ -32,6 +36,11 @@ def write_a_block() -> None:
 
 def start_a_program() -> None:
     subprocess.run(["/bin/true"], check=True)
+
+
+def room() -> int:
+    """The bytes that are free where tests have their files."""
+    return shutil.disk_usage(tempfile.gettempdir()).free
 
 
 def sleep_a_little() -> None:
@@ -58,11 +67,16 @@ class Meter:
     """Looks for stalls in a thread of its own, from `with` on to its end."""
 
     def __init__(
-        self, probes: Mapping[str, Callable[[], None]] = PROBES, clock: Callable[[], float] = time.time
+        self,
+        probes: Mapping[str, Callable[[], None]] = PROBES,
+        clock: Callable[[], float] = time.time,
+        room: Callable[[], int] = room,
     ) -> None:
         self.stalls: list[Stall] = []
+        self.room_least = room()
         self._probes = probes
         self._clock = clock
+        self._room = room
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -80,6 +94,12 @@ class Meter:
             self.look()
 
     def look(self) -> None:
+        room = self._room()
+        self.room_least = min(self.room_least, room)
+        if room < ROOM_MIN:
+            now = self._clock()
+            self.stalls.append(Stall(now, now + EVERY_S, FULL))
+            return
         for what, probe in self._probes.items():
             began = self._clock()
             probe()
@@ -95,9 +115,9 @@ class Meter:
         return self.lost_s(began, ended) >= EXCUSE_S
 
     def lines(self) -> list[str]:
-        """What is said of it, one line for each kind of stall."""
-        said = []
-        for what in self._probes:
+        """What is said of it: the room on the disk, and one line for each kind of stall."""
+        said = [f"the disk had {self.room_least / 1e9:.1f} GB of room at least"]
+        for what in [*self._probes, FULL]:
             long = [stall.ended - stall.began for stall in self.stalls if stall.what == what]
             if long:
                 times = "once" if len(long) == 1 else f"{len(long)} times"

@@ -116,10 +116,13 @@ FAILED_AT = """<testsuites><testsuite><testcase classname="x" name="a" time="60"
 def test_what_failed_while_the_machine_stood_still_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a few failures are a fault, unless something that each test needs took long meanwhile."""
     now = iter([90.0, 90.5, 150.0, 154.0, 158.0, 163.0])
-    meter = load("stalls", monkeypatch).Meter({"a write": lambda: None}, lambda: next(now))
+    rooms = iter([9e9, 7e9, 3e9, 8e9, 0.9e9, 5e9])
+    stalls = load("stalls", monkeypatch)
+    meter = stalls.Meter({"a write": lambda: None}, lambda: next(now), lambda: int(next(rooms)))
     for _ in range(3):
         meter.look()
-    assert meter.lines() == ["the machine stood still: a write took a second or more 2 times, 5.0 s at most"]
+    stood_still = "the machine stood still: a write took a second or more 2 times, 5.0 s at most"
+    assert meter.lines() == ["the disk had 3.0 GB of room at least", stood_still]
     # The first look was quick; of the last one, 2 s belong to the test that ends at 160.
     assert [meter.lost_s(*at) for at in ((80.0, 150.0), (100.0, 160.0), (153.0, 159.0))] == [0.0, 6.0, 2.0]
     program = load("test", monkeypatch)
@@ -137,6 +140,10 @@ def test_what_failed_while_the_machine_stood_still_is_not_counted(monkeypatch: p
     assert program.tried_again(tally, [], meter).failed == ["x.a", "x.b"] and not tried
     monkeypatch.setattr(program, "MOST_SECOND_TRIES", 1)
     assert program.tried_again(tally, [], meter).passed_alone == ["x.a", "x.b"] and tried == ["again"]
+    # A full disk is no time to write to it.
+    now = iter([200.0])
+    meter.look()
+    assert meter.stalls[-1] == stalls.Stall(200.0, 201.0, stalls.FULL) and meter.room_least == 900_000_000
 
 
 def test_nothing_run_something_failed_or_skipped_in_ci_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
