@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -634,6 +634,100 @@ def test_a_client_that_ends_leaves_others_what_is_theirs(cluster: eyas.Cluster, 
         assert cluster.submit(np.size, large).result(60) == 20_000
         with pytest.raises(ValueError, match="cluster that was closed"):
             cluster.submit(lambda model: model, model).result(60)
+
+
+# A client that is killed while its calls and its programs run.
+KILLED = """
+import sys, time, eyas
+import numpy as np
+join, gate = sys.argv[1:]
+
+def square(i, table, gate):
+    import os, time
+    while not os.path.exists(gate):
+        time.sleep(0.05)
+    if i == 5:
+        raise KeyError(i)
+    return table[:1] + i if i < 4 else np.full(20_000, i * i)
+
+c = eyas.connect(join)
+base = c.submit(abs, -7)
+table = np.ones(20_000)
+c.map(square, range(6), [table] * 6, context=gate, name="squares")
+c.map(divmod, range(5), [base] * 5, chunksize=2, name="divided")
+c.map(f"while ! test -e {gate}; do sleep 0.05; done; echo {{n}}", param={"n": ["a", "b"]}, shell=True, name="echoes")
+print("given", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_client_gave_by_name_goes_on_when_it_is_killed(cluster: eyas.Cluster, here: Path) -> None:
+    command = [str(word) for word in (PYTHON, "-c", KILLED, cluster.join, here / "gate")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None and program.stdout.readline() == "given\n"
+        program.kill()
+    with eyas.connect(cluster.join) as c:
+        (squares,), (divided,), (echoes,) = (c.runs(name) for name in ("squares", "divided", "echoes"))
+        assert not squares.wait(0) and squares.n_tasks == 6
+        (here / "gate").touch()
+        found = squares.results()
+        first = [next(found) for _ in range(5)]
+        assert [float(one[0]) for one in first] == [1, 2, 3, 4, 16] and first[4].shape == (20_000,)
+        with pytest.raises(KeyError, match="5") as raised:
+            next(found)
+        assert "line 11, in square" in str(raised.value.__cause__)
+        assert list(divided.results()) == [divmod(n, 7) for n in range(5)]
+        assert [task.stdout for task in echoes.tasks()] == [b"a\n", b"b\n"]
+        with pytest.raises(LookupError, match=f"run {echoes.number} calls no functions"):
+            next(echoes.results())
+    # Whoever asks again has it again.
+    (again,) = cluster.runs("squares")
+    assert next(again.results())[0] == 1
+
+
+def test_a_map_with_a_name_goes_on_when_its_client_ends(cluster: eyas.Cluster, here: Path) -> None:
+    gate, array = here / "gate", np.arange(20_000.0)
+
+    def waits(n: int, gate: Path) -> Any:
+        while not gate.exists():
+            time.sleep(0.05)
+        return array + n
+
+    client = eyas.connect(cluster.join)
+    given = client.map(waits, range(4), context=gate, name="on")
+    client.close()
+    with pytest.raises(CancelledError):
+        next(given)
+    gate.touch()
+    (run,) = cluster.runs("on")
+    assert [float(one[-1]) for one in run.results()] == [19_999, 20_000, 20_001, 20_002]
+    with pytest.raises(TypeError, match="name is 3"):
+        cluster.map(waits, [1], context=gate, name=3)  # type: ignore[call-overload]
+    assert list(cluster.map(abs, [], name="nothing")) == [] and not cluster.runs("nothing")
+    with pytest.raises(TypeError, match="pickle"):
+        cluster.map(lambda _: threading.Lock(), [threading.Lock()], name="wrong")
+    assert not cluster.runs("wrong"), "all of a map is given, or nothing"
+
+
+def test_a_result_that_is_too_large_is_refused_where_it_is_made(cluster: eyas.Cluster, here: Path) -> None:
+    with eyas.connect(cluster.join, spool=here, result_max="200KB") as c:
+        assert c.submit(np.zeros, 20_000).result(60).shape == (20_000,)
+        # As a buffer behind the pickle, in the pickle, and in one that pickle itself cannot make.
+        makers: list[Callable[[], Any]] = [
+            lambda: np.zeros(1_000_000),
+            lambda: bytes(1_000_000),
+            lambda: (lambda: None, list(range(1_000_000))),
+        ]
+        for make in makers:
+            with pytest.raises(
+                ValueError, match="larger than 200000 bytes, which `result_max` allows: write"
+            ):
+                c.submit(make).result(60)
+        wait_until(
+            lambda: not any(path.is_file() for path in here.rglob("*")), "no file of a result to be left"
+        )
+    with pytest.raises(ValueError, match="result_max is 'big'"):
+        eyas.connect(cluster.join, result_max="big")
 
 
 def test_a_large_result_stays_where_it_was_made_until_it_is_asked_for(start: Start) -> None:

@@ -40,15 +40,19 @@ def chunks_of(elements: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
         yield chunk
 
 
+class Chunk(list[T]):
+    """The results of several elements that were one call."""
+
+
 def call_chunk(
     fn: Callable[..., T],
     chunk: tuple[tuple[Any, ...], ...],
     last: tuple[Any, ...] = (),
     named: Mapping[str, Any] | None = None,
-) -> list[T]:
+) -> Chunk[T]:
     """Call a function for each of these arguments; all calls have the `last` and the `named` ones besides."""
     given = named or {}
-    return [fn(*args, *last, **given) for args in chunk]
+    return Chunk(fn(*args, *last, **given) for args in chunk)
 
 
 def in_order(calls: deque[Future[Any]], chunksize: int) -> Iterator[Any]:

@@ -5,7 +5,7 @@ A slot starts it once (`EYAS_WARM`, crates/engine/runner/src/warm.rs) and tells 
 task's sandbox, and CALL. What it answers with is printed to standard output, in ASCII, behind `ANSWER`:
 
     R and base64 of a pickle            what the function returned, and what it printed
-    F and base64 of a pickle            what it returned is in a file (see `_returned`); and what it printed
+    F and base64 of a pickle            the path at the client of the file with what it returned (see `_returned`); and what it printed
     E and base64 of a pickle            the exception that it raised and its traceback as text, and what it printed
     I and base64 of a pickle            the same of the initializer
 
@@ -36,6 +36,8 @@ SHARED_BYTES_MIN = 64 << 10
 MAPPED_BYTES_MIN = 256 << 10
 # The file in the sandbox with what a function returned.
 RESULT = ".eyas-result"
+# A result that is larger than this is not printed.
+PRINTED_RESULT_BYTES_MAX = 1 << 30
 # Objects that calls share are kept unpickled as long as they are no larger together.
 KEPT_BYTES_MAX = 1 << 30
 # Of what a function prints so much is told.
@@ -50,6 +52,38 @@ _n_calls = 0
 _ENDS = 256
 # The initializers that have run here, by the executor that they are of, with the names that they have set in the program.
 _begun: dict[str, dict[str, Any]] = {}
+
+
+class ResultTooLarge(ValueError):
+    """A result is larger than it may be."""
+
+
+class _Bounded:
+    """Pickles into memory, of which it takes no more than so many bytes. It stands for `dumps`, as `pickler` of that module does."""
+
+    def __init__(self, pickler: Any, n_max: int) -> None:
+        self._pickler, self._n_left, self._n_max = pickler, n_max, n_max
+        self._parts: list[bytes] = []
+
+    def _take(self, n: int) -> None:
+        self._n_left -= n
+        if self._n_left < 0:
+            raise ResultTooLarge(
+                f"what the function returned is larger than {self._n_max} bytes, which `result_max` allows: "
+                "write it to a file, and return the file's path"
+            )
+
+    def write(self, part: Any) -> None:
+        self._take(memoryview(part).nbytes)
+        self._parts.append(bytes(part))
+
+    def __call__(self, value: Any, protocol: int, buffer_callback: Any) -> bytes:
+        def note(buffer: pickle.PickleBuffer) -> Any:
+            self._take(buffer.raw().nbytes)
+            return buffer_callback(buffer)
+
+        self._pickler(self, protocol, buffer_callback=note).dump(value)
+        return b"".join(self._parts)
 
 
 def write_object(value: Any, dumps: Any) -> list[bytes | memoryview]:
@@ -192,23 +226,28 @@ def _dumps(value: Any) -> bytes:
         return dumped
 
 
-def _returned(value: Any, printed: bytes, output: str | None, aside: str | None) -> bytes:
+def _returned(value: Any, printed: bytes, output: str | None, aside: str, n_max: int | None) -> bytes:
     """The answer with what a function returned. A large value goes into a file.
 
     output : the task's output for it, which is empty where the value is small. Without one, it goes to the file `aside` where that one's
-        folder is, so that gigabytes are not printed.
+        folder is, so that gigabytes are not printed. The output goes there, too.
+    n_max : so many bytes at most.
     """
     try:
-        parts = write_object(value, pickle.dumps)
+        parts = write_object(value, pickle.dumps if n_max is None else _Bounded(pickle.Pickler, n_max))
+    except ResultTooLarge:
+        raise
     except Exception:
         import cloudpickle
 
-        parts = write_object(value, cloudpickle.dumps)
+        parts = write_object(
+            value, cloudpickle.dumps if n_max is None else _Bounded(cloudpickle.Pickler, n_max)
+        )
     is_large = sum(memoryview(part).nbytes for part in parts) >= SHARED_BYTES_MIN
     if output is not None:
         with open(output, "wb") as out:
             out.writelines(parts if is_large else [])
-    elif aside is not None and is_large:
+    elif is_large:
         part_path = f"{aside}.{os.getpid()}"
         try:
             with open(part_path, "wb") as out:
@@ -220,7 +259,13 @@ def _returned(value: Any, printed: bytes, output: str | None, aside: str | None)
                 os.unlink(part_path)
             except OSError:
                 pass  # there is no such folder here
-    return _said(b"F", None, printed) if is_large else _said(b"R", value, printed)
+            n_bytes = sum(memoryview(part).nbytes for part in parts)
+            if n_bytes > PRINTED_RESULT_BYTES_MAX:
+                raise ResultTooLarge(
+                    f"what the function returned has {n_bytes} bytes, and this node cannot write it to "
+                    f"{os.path.dirname(aside)}: give a `spool` that all nodes share, or return less"
+                ) from None
+    return _said(b"F", aside, printed) if is_large else _said(b"R", value, printed)
 
 
 def _said(kind: bytes, value: Any, printed: bytes) -> bytes:
@@ -395,6 +440,7 @@ def answer_to(word: str) -> tuple[int, bytes]:
     printed = _Printed()
     kind = b"E"
     bounds: tuple[int | None, int | None] = None, None
+    result_max: int | None = None
     sandbox = os.getcwd()
     pid = os.getpid()
     try:
@@ -403,7 +449,7 @@ def answer_to(word: str) -> tuple[int, bytes]:
                 text = file.read()
         else:
             text = base64.b64decode(word[1:])
-        version, path, pool, bounds, dropped, aside, results, call = pickle.loads(text)
+        version, path, pool, bounds, result_max, dropped, aside, stays, results, call = pickle.loads(text)
         if version != sys.version_info[:2]:
             theirs, ours = (".".join(map(str, of)) for of in (version, sys.version_info[:2]))
             raise RuntimeError(
@@ -433,8 +479,8 @@ def answer_to(word: str) -> tuple[int, bytes]:
         value = function(*args, **kwargs)
         if os.getpid() != pid:
             _end_fork(None)
-        output = os.path.join(sandbox, RESULT) if aside is None else None
-        status, answer = 0, _returned(value, printed.take(), output, aside)
+        output = os.path.join(sandbox, RESULT) if stays else None
+        status, answer = 0, _returned(value, printed.take(), output, aside, result_max)
     except BaseException as error:
         if os.getpid() != pid:
             _end_fork(error)

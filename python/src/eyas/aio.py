@@ -112,6 +112,11 @@ class Run:
         await self.wait(check=False)
         return await asyncio.to_thread(lambda: list(self.sync.tasks()))
 
+    async def results(self) -> list[Any]:
+        """What the calls of a `map` with a name returned. Waits for all; errors as of `eyas.Run.results`."""
+        await self.wait(check=False)
+        return await asyncio.to_thread(lambda: list(self.sync.results()))
+
     async def events(self) -> pyarrow.Table:
         """The run's part of the event log, as `eyas.Run.events`."""
         return await asyncio.to_thread(self.sync.events)
@@ -175,6 +180,7 @@ class Client:
         *iterables: Iterable[Any],
         context: object = None,
         chunksize: int = 1,
+        name: str | None = None,
         **options: Any,
     ) -> AsyncIterator[T]: ...
 
@@ -216,12 +222,13 @@ class Client:
         *iterables: Iterable[Any],
         context: object = None,
         chunksize: int = 1,
+        name: str | None = None,
         **options: Any,
     ) -> AsyncIterator[T]:
         """Call a function once for each element, as `eyas.Client.map_calls`; for `async for`."""
         elements = tuple(map(_futures_of, each) for each in iterables)
         last, named = _futures_of(context), _futures_of(options)
-        calls = await asyncio.to_thread(self.sync._map_calls, fn, elements, last, chunksize, named)
+        calls = await asyncio.to_thread(self.sync._map_calls, fn, elements, last, chunksize, named, name)
         while calls:
             result = await Call(calls.popleft())
             for one in [result] if chunksize == 1 else result:
@@ -237,9 +244,12 @@ def connect(
     *,
     spool: str | os.PathLike[str] | None = None,
     worker_memory: int | str | None = None,
+    result_max: int | str | None = None,
 ) -> Client:
     """Connect to a cluster that is up, by its join file, for `async with`."""
-    return Client(lambda: cluster.connect(join, spool=spool, worker_memory=worker_memory))
+    return Client(
+        lambda: cluster.connect(join, spool=spool, worker_memory=worker_memory, result_max=result_max)
+    )
 
 
 class Cluster(Client):
@@ -252,9 +262,18 @@ class Cluster(Client):
         cache: int | str | None = None,
         *,
         worker_memory: int | str | None = None,
+        result_max: int | str | None = None,
         spool: str | os.PathLike[str] | None = None,
         **options: Unpack[ClusterOptions],
     ) -> None:
         super().__init__(
-            lambda: cluster.Cluster(nodes, slots, cache, worker_memory=worker_memory, spool=spool, **options)
+            lambda: cluster.Cluster(
+                nodes,
+                slots,
+                cache,
+                worker_memory=worker_memory,
+                result_max=result_max,
+                spool=spool,
+                **options,
+            )
         )

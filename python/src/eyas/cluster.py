@@ -165,12 +165,15 @@ class Client:
         *,
         spool: str | os.PathLike[str] | None = None,
         worker_memory: int | str | None = None,
+        result_max: int | str | None = None,
     ) -> None:
         """Connect to the cluster with that join file.
 
         spool : a folder that all nodes can read, for large arguments of functions; default: `eyas-calls` beside the join file.
         worker_memory : bytes, or a text such as `"2GiB"`: a worker that has more memory than this after a call is replaced by a new
             one; default: it stays.
+        result_max : bytes, or such a text: a function that returns more fails, before more than that is copied; default: there is no
+            bound, but for 1 GiB on nodes that cannot write to `spool`.
 
         Raises
         ------
@@ -184,6 +187,7 @@ class Client:
         self._worker_bytes_max = (
             None if worker_memory is None else parse_bytes("worker_memory", worker_memory)
         )
+        self._result_bytes_max = None if result_max is None else parse_bytes("result_max", result_max)
         self._lock = threading.Lock()
         self._calls: Calls | None = None
         self._is_closed = False
@@ -255,6 +259,7 @@ class Client:
         *iterables: Iterable[Any],
         context: object = None,
         chunksize: int = 1,
+        name: str | None = None,
         **options: Any,
     ) -> Iterator[T]: ...
 
@@ -483,7 +488,9 @@ class Client:
             if self._calls is None:
                 from .functions import Calls
 
-                self._calls = Calls(self._join, self._spool, self._worker_bytes_max, self._own)
+                self._calls = Calls(
+                    self._join, self._spool, self._worker_bytes_max, self._result_bytes_max, self._own
+                )
             return self._calls
 
     def submit(
@@ -531,6 +538,7 @@ class Client:
         *iterables: Iterable[Any],
         context: object = None,
         chunksize: int = 1,
+        name: str | None = None,
         **options: Any,
     ) -> Iterator[T]:
         """Call a function once for each element, as the built-in `map` does; gives the results in order.
@@ -538,9 +546,12 @@ class Client:
         context : one further argument of all calls, behind those of the iterables: a `Context` arrives as its value, and so does
             anything else.
         chunksize : so many elements are one task, for functions that take less than a millisecond.
+        name : the calls are a run of that name, which goes on where this client ends or is killed, unless the cluster ends with it.
+            `connect(...).runs(name)[-1].results()` gives their results to any client. It is given as a whole, so futures among the
+            arguments are waited for. Large values and results stay in `spool`.
         options : those of `submit`.
         """
-        return in_order(self._map_calls(fn, iterables, context, chunksize, options), chunksize)
+        return in_order(self._map_calls(fn, iterables, context, chunksize, options, name), chunksize)
 
     def _map_calls(
         self,
@@ -549,26 +560,37 @@ class Client:
         context: object,
         chunksize: int,
         options: Mapping[str, Any],
+        name: str | None = None,
     ) -> deque[Future[Any]]:
         if not isinstance(chunksize, int) or chunksize < 1:
             raise ValueError(f"chunksize is {chunksize!r}: give a whole number above 0")
         if not iterables:
             raise TypeError("map_calls has nothing to call the function with: give it an iterable")
+        if name is not None and not (isinstance(name, str) and name):
+            raise TypeError(f"name is {name!r}: give a text, by which the run is found")
         last = () if context is None else (context,)
-        if chunksize == 1:
+        if chunksize == 1 and name is None:
             return deque(self.submit(fn, *args, *last, **options) for args in zip(*iterables))
         calls = self._functions()
         limits = {name: options[name] for name in _LIMITS if name in options}
         named = {name: value for name, value in options.items() if name not in _LIMITS}
-        return deque(
-            calls.submit(call_chunk, (fn, chunk, last, named), {}, named_after=fn, **limits)
-            for chunk in chunks_of(zip(*iterables), chunksize)
-        )
+        chunks = chunks_of(zip(*iterables), chunksize)
+        if name is None:
+            return deque(
+                calls.submit(call_chunk, (fn, chunk, last, named), {}, named_after=fn, **limits)
+                for chunk in chunks
+            )
+        each: Iterator[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
+        if chunksize == 1:
+            each = ((fn, (*args, *last), named) for (args,) in chunks)
+        else:
+            each = ((call_chunk, (fn, chunk, last, named), {}) for chunk in chunks)
+        return deque(calls.submit_named(name, each, fn, **limits))
 
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """End the connection. Calls whose results nobody has are cancelled; runs of programs go on."""
+        """End the connection. Calls whose results nobody has are cancelled; runs of programs, and of calls with a name, go on."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -597,9 +619,10 @@ def connect(
     *,
     spool: str | os.PathLike[str] | None = None,
     worker_memory: int | str | None = None,
+    result_max: int | str | None = None,
 ) -> Client:
     """Connect to a cluster that is up, by its join file (see `Client`)."""
-    return Client(join, spool=spool, worker_memory=worker_memory)
+    return Client(join, spool=spool, worker_memory=worker_memory, result_max=result_max)
 
 
 class Cluster(Client):
@@ -612,6 +635,7 @@ class Cluster(Client):
         cache: int | str | None = None,
         *,
         worker_memory: int | str | None = None,
+        result_max: int | str | None = None,
         spool: str | os.PathLike[str] | None = None,
         **options: Unpack[ClusterOptions],
     ) -> None:
@@ -625,7 +649,7 @@ class Cluster(Client):
             hosts that `provider` names.
         slots : how many tasks a node runs at once; default: its processors.
         cache : the size of each node's cache, such as `"2GiB"`.
-        worker_memory, spool : as of `connect`. The default of `spool` is a folder of this cluster, of nodes elsewhere one in the user's
+        worker_memory, result_max, spool : as of `connect`. The default of `spool` is a folder of this cluster, of nodes elsewhere one in the user's
             folder for state, which they have to share.
         options : `provider` says where the nodes come from; default: they are processes of this machine. `eyas.ClusterOptions` names
             this and all others, such as `placement="max-cache-hit"`, `dir="folder"`.
@@ -642,7 +666,9 @@ class Cluster(Client):
         except _ffi.FfiError as error:
             raise_ours(error)
         try:
-            super().__init__(self._own.join(), spool=spool, worker_memory=worker_memory)
+            super().__init__(
+                self._own.join(), spool=spool, worker_memory=worker_memory, result_max=result_max
+            )
             if spool is None:
                 self._spool = self._own.spool()
         except BaseException:

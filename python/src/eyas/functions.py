@@ -23,7 +23,7 @@ import uuid
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Future, wait
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -328,16 +328,17 @@ class Spool:
 
 
 class _Stored:
-    """The result of a call in a file that a node made. The file goes with the last who needs it."""
+    """The result of a call in a file that a node made. The file goes with the last who needs it, unless it stays."""
 
     __slots__ = ("__weakref__", "_lock", "_mapped", "_value", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, stays: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._mapped: memoryview | None = None
         self._value: list[Any] = []
-        weakref.finalize(self, _remove, path).atexit = False
+        if not stays:
+            weakref.finalize(self, _remove, path).atexit = False
 
     def hold(self) -> None:
         """Have the file's bytes, as its folder goes."""
@@ -458,6 +459,8 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._run: int | None = None
         # Whether somebody cancels it. Where it ends in that way, it is no failure.
         self._is_unwanted = False
+        # Whether it goes on when its client ends.
+        self._goes_on = False
 
     @property
     def task(self) -> str | None:
@@ -569,6 +572,10 @@ def _python_path() -> str | None:
     return None if place in installed else str(place)
 
 
+# What calls need that go on without their client.
+_going_on: list[_Stored | _Kept | Context] = []
+
+
 def _close(calls: weakref.ref[Calls]) -> None:
     left = calls()
     if left is not None:
@@ -579,7 +586,12 @@ class Calls:
     """The calls of a client."""
 
     def __init__(
-        self, join: Path, spool: Path, worker_bytes_max: int | None, own: _ffi.Cluster | None = None
+        self,
+        join: Path,
+        spool: Path,
+        worker_bytes_max: int | None,
+        result_bytes_max: int | None = None,
+        own: _ffi.Cluster | None = None,
     ) -> None:
         self._join = join
         # The cluster of this process that the calls go to, which is looked after as long as somebody has it.
@@ -587,6 +599,9 @@ class Calls:
         self._spool = Spool(spool)
         self._results = str(spool / RESULTS)
         self._worker_bytes_max = worker_bytes_max
+        self._result_bytes_max = result_bytes_max
+        # Whether there is a run that another client may ask for.
+        self._has_named = False
         self._name = uuid.uuid4().hex[:8]
         self._n_calls = 0
         self._n_batches = 0
@@ -702,32 +717,90 @@ class Calls:
             self._path = entries, now, found
         return self._path[2]
 
+    def submit_named(
+        self,
+        name: str,
+        given: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]],
+        named_after: Callable[..., Any],
+        *,
+        resources: Mapping[str, Any] | None = None,
+        retries: int = 0,
+        walltime: float | None = None,
+    ) -> list[CallFuture]:
+        """Give calls to the cluster all at once, as a run of that name, which goes on without this client. Waits for the futures in
+        them. Errors: those of packing, and of these futures; nothing was given then.
+        """
+        limits = _limits(resources, retries, walltime)
+        if self._gone is not None:
+            raise ClusterLost(f"the cluster takes no calls any more: {self._gone}")
+        batch: list[CallFuture] = []
+        for fn, args, kwargs in given:
+            call = _Packed(fn, args, kwargs, self._spool, named_after)
+            call.limits = limits
+            wait(call.futures)
+            future = CallFuture(self, None)
+            future._goes_on = self._own is None
+            self._pack(future, call)
+            batch.append(future)
+        if not batch:
+            return batch
+        for future in batch:
+            self._begin(future)
+        self._has_named = True
+        try:
+            calls = [future._call for future in batch if future._call is not None]
+            run = self._connection.submit_calls(name, calls, None, "")
+            assert run is not None
+        except BaseException as error:
+            self._fail(batch, error)
+            if isinstance(error, _ffi.FfiError):
+                raise_ours(error)
+            raise
+        with self._lock:
+            for future in batch:
+                future._run = run
+                future._call = None
+        self._ends.follow(run)
+        return batch
+
     def _finish(self, future: CallFuture, call: _Packed) -> None:
         """Give a call to the cluster whose futures are done."""
         with self._lock:
             self._waiting.discard(future)
-            self._n_calls += 1
-            future._id = task = f"{call.name}-{self._name}-{self._n_calls}"
         try:
-            call.add_results()
-            pool = future._pool
-            told = pool.told if pool is not None else None
-            bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
-            path = self._module_path()
-            stays = call.label in self._large
-            result = self._result_path(task)
-            known = sys.version_info[:2], path, told, bounds, self._spool.dropped(), None if stays else result
-            text = pickle.dumps((*known, call.results, call.text), protocol=5)
-            if len(text) > INLINE_BYTES_MAX:
-                kept = self._spool.write([text])
-                call.needs.append(kept)
-                call.inputs["call"] = str(kept.path)
-                word = "@call"
-            else:
-                word = "+" + base64.b64encode(text).decode()
+            self._pack(future, call)
         except BaseException as error:
             future._settle(None, error)
             return
+        with self._lock:
+            gone = self._gone
+            if gone is None:
+                self._to_give.put(future)
+        if gone is not None:
+            future._settle(None, ClusterLost(f"the cluster takes no calls any more: {gone}"))
+
+    def _pack(self, future: CallFuture, call: _Packed) -> None:
+        """Make the task of a call whose futures are done."""
+        with self._lock:
+            self._n_calls += 1
+            future._id = task = f"{call.name}-{self._name}-{self._n_calls}"
+        call.add_results()
+        pool = future._pool
+        told = pool.told if pool is not None else None
+        bounds = pool.calls_max if pool is not None else None, self._worker_bytes_max
+        stays = call.label in self._large
+        result = self._result_path(task)
+        known = sys.version_info[:2], self._module_path(), told, bounds, self._result_bytes_max
+        text = pickle.dumps(
+            (*known, self._spool.dropped(), result, stays, call.results, call.text), protocol=5
+        )
+        if len(text) > INLINE_BYTES_MAX:
+            kept = self._spool.write([text])
+            call.needs.append(kept)
+            call.inputs["call"] = str(kept.path)
+            word = "@call"
+        else:
+            word = "+" + base64.b64encode(text).decode()
         future._needs, future._label = call.needs, call.label
         future._call = {
             "id": task,
@@ -738,12 +811,6 @@ class Calls:
             "label": call.label,
             **call.limits,
         }
-        with self._lock:
-            gone = self._gone
-            if gone is None:
-                self._to_give.put(future)
-        if gone is not None:
-            future._settle(None, ClusterLost(f"the cluster takes no calls any more: {gone}"))
 
     def _result_path(self, task: str) -> str:
         # `Path` would take a fifth of the time of a submission.
@@ -783,7 +850,11 @@ class Calls:
             self._open.clear()
         self._to_give.put(None)
         self._threads[0].join()
-        runs = {future._run for future in left if future._run is not None}
+        runs = {future._run for future in left if future._run is not None and not future._goes_on}
+        for future in left:
+            if future._goes_on:
+                # Its files stay, as nobody lets go of them.
+                _going_on.extend(future._needs)
         self._ends.stop()
         if threading.current_thread() is not self._threads[1]:
             self._threads[1].join()
@@ -799,7 +870,9 @@ class Calls:
                 stored.hold()
             except OSError:
                 pass  # who asks for it hears of it
-        self._spool.clear()
+        # Another client may ask for results of runs that have a name, and these runs may go on.
+        if not self._has_named or self._own is not None:
+            self._spool.clear()
 
     # ------------------------------------------------------------ the threads
 
@@ -968,26 +1041,7 @@ class Calls:
     def _outcome(
         self, future: CallFuture, run: int, task: _ffi.EndedTask
     ) -> tuple[Any, BaseException | None]:
-        if task["state"] == "cancelled":
-            return None, TaskFailed(task["id"], run, "it was cancelled")
-        head, tail, total = task["stdout"]
-        said = head + tail
-        if total > len(said):
-            try:
-                said = self._connection.printed_whole(run, task["id"], task["attempt"])
-            except _ffi.FfiError as error:
-                raise_ours(error)
-        at = len(_worker.ANSWER)
-        kind = said[at : at + 1] if said.startswith(_worker.ANSWER) else b""
-        if not kind or (task["state"] == "failed" and kind in b"RF"):
-            stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
-            reason = task["reason"] or "it did not say what it returned"
-            if reason.startswith("the program ended without an answer"):
-                return None, WorkerLost(task["id"], run, reason, stderr)
-            if reason.startswith(("the program ended with status ", "the program was ended by signal ")):
-                return None, WorkerLost(task["id"], run, f"{reason} before the function returned", stderr)
-            return None, TaskFailed(task["id"], run, reason, stderr)
-        value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))
+        kind, value, printed = _answer_of(self._connection, run, task)
         if printed and future._pool is not None:
             # As from the processes of the standard library.
             try:
@@ -996,7 +1050,7 @@ class Calls:
             except (OSError, ValueError, AttributeError):
                 pass  # this program has closed it, and wants its results all the same
         if kind == b"R":
-            if total > SHARED_BYTES_MIN:
+            if task["stdout"][2] > SHARED_BYTES_MIN:
                 self._large.add(future._label)
             if future._label in self._large:
                 # It is empty, as the result was small.
@@ -1004,20 +1058,65 @@ class Calls:
             return value, None
         if kind == b"F":
             self._large.add(future._label)
-            stored = _Stored(Path(self._result_path(task["id"])))
+            stored = _Stored(Path(value), future._goes_on)
             self._stored.add(stored)
             return stored, None
-        raised, text = value
-        # As the standard library shows what happened in another process.
-        from concurrent.futures.process import _RemoteTraceback
-
-        raised.__cause__ = _RemoteTraceback(text)
+        raised = _raised(value)
         if kind == b"I" and future._pool is not None:
             future._pool.on_broken(raised)
             broken = BrokenExecutor("the initializer of the executor raised an exception in a worker")
             broken.__cause__ = raised
             return None, broken
         return None, raised
+
+
+def _answer_of(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> tuple[bytes, Any, bytes]:
+    """The kind of what the worker answered, what it said, and what the function printed. Errors: TaskFailed, there is no answer."""
+    if task["state"] == "cancelled":
+        raise TaskFailed(task["id"], run, "it was cancelled")
+    head, tail, total = task["stdout"]
+    said = head + tail
+    if total > len(said):
+        try:
+            said = connection.printed_whole(run, task["id"], task["attempt"])
+        except _ffi.FfiError as error:
+            raise_ours(error)
+    at = len(_worker.ANSWER)
+    kind = said[at : at + 1] if said.startswith(_worker.ANSWER) else b""
+    if not kind or (task["state"] == "failed" and kind in b"RF"):
+        stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
+        reason = task["reason"] or "it did not say what it returned"
+        if reason.startswith("the program ended without an answer"):
+            raise WorkerLost(task["id"], run, reason, stderr)
+        if reason.startswith(("the program ended with status ", "the program was ended by signal ")):
+            raise WorkerLost(task["id"], run, f"{reason} before the function returned", stderr)
+        raise TaskFailed(task["id"], run, reason, stderr)
+    value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))
+    return kind, value, printed
+
+
+def _raised(answer: tuple[BaseException, Any]) -> BaseException:
+    """What a function raised, with the traceback there as its cause."""
+    raised, text = answer
+    # As the standard library shows what happened in another process.
+    from concurrent.futures.process import _RemoteTraceback
+
+    raised.__cause__ = _RemoteTraceback(text)
+    return raised
+
+
+def returned(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> Any:
+    """What the function of a task returned. Errors: what it raised; TaskFailed, it did not come to that; LookupError, it has none."""
+    if task["state"] == "done" and not task["stdout"][0].startswith(_worker.ANSWER):
+        raise LookupError(
+            f"run {run} calls no functions, so it has no results: `tasks` gives what its programs printed"
+        )
+    kind, value, _ = _answer_of(connection, run, task)
+    if kind == b"R":
+        return value
+    if kind == b"F":
+        return _Stored(Path(value), stays=True).value()
+    raise _raised(value)
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

@@ -192,7 +192,26 @@ class Run:
             raise LookupError(f"the cluster is gone: its join file cannot be read ({error})") from None
         return folder if (folder / "events.jsonl").is_file() else None
 
+    def results(self) -> Iterator[Any]:
+        """What the calls of a `map` with a name returned, in the order of its elements. Waits for all of them.
+
+        Raises, at the element : what the function raised there; TaskFailed. LookupError : the run is none of functions.
+        """
+        from ._values import Chunk
+        from .functions import returned
+
+        connection = self._client._connection()
+        for task in self._ended_tasks():
+            value = returned(connection, self.number, task)
+            if isinstance(value, Chunk):
+                yield from value
+            else:
+                yield value
+
     def _tasks(self) -> Iterator[Task]:
+        return map(_task_of, self._ended_tasks())
+
+    def _ended_tasks(self) -> Iterator[_ffi.EndedTask]:
         self.wait(check=False)
         start: int | None = 0
         while start is not None:
@@ -200,7 +219,7 @@ class Run:
                 found, start = self._client._connection().tasks(self.number, start)
             except _ffi.FfiError as error:
                 raise_ours(error)
-            yield from map(_task_of, found)
+            yield from found
 
     def cancel(self) -> int:
         """Cancel what has not ended. Gives how many tasks that were."""
