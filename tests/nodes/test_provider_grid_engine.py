@@ -7,6 +7,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +126,70 @@ def test_a_run_from_nothing_whose_tasks_read_each_others_files_across_hosts(
     assert re.search(r"inputs: .*, [1-9][\d.]* [KM]iB from peers", done.stderr), done
     batch.empty()
     assert not shared(cluster.eyas)
+
+
+# A program on the head whose cluster's nodes are jobs.
+FROM_PYTHON = """
+import os, socket, sys, time, eyas
+import numpy as np
+
+def job_of(n, gate):
+    while not os.path.exists(gate):
+        time.sleep(0.05)
+    return os.environ["JOB_NAME"], socket.gethostname(), n, np.full(20_000, n)
+
+def n_nodes():
+    return sum(node["state"] == "connected" for node in c.status()["executors"])
+
+c = eyas.Cluster(
+    provider="grid-engine", nodes=(0, 2), slots=2, list_every=1, idle_release=1, lease=10, walltime="10m",
+    options={"pe": "smp"},
+)
+calls = c.map(job_of, range(8), context=sys.argv[1])
+while n_nodes() < 2:
+    time.sleep(0.1)
+print("works", flush=True)
+found = list(calls)
+assert [(n, float(array[-1])) for _, _, n, array in found] == [(n, n) for n in range(8)]
+while n_nodes() > 0:
+    time.sleep(0.1)
+print(*sorted({(job, host) for job, host, _, _ in found}), flush=True)
+c.close()
+"""
+
+
+def from_python(batch: GridEngine, cluster: Cluster, gate: Path) -> subprocess.Popen[str]:
+    folders = {name: str(cluster.folder / name.lower()) for name in ("EYAS_STATE", "XDG_STATE_HOME")}
+    return subprocess.Popen(
+        batch.on_head(sys.executable, "-c", FROM_PYTHON, str(gate)),
+        env={**os.environ, **batch.env, **folders},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_cluster_from_python_grows_for_calls_and_shrinks_behind_them(
+    batch: GridEngine, cluster: Cluster, tmp_path: Path
+) -> None:
+    with from_python(batch, cluster, tmp_path / "gate") as program:
+        assert program.stdout is not None and program.stdout.readline() == "works\n"
+        (tmp_path / "gate").touch()
+        places = re.findall(r"\('eyas-[^']*', '(g[1-4])'\)", program.stdout.readline())
+        assert len(set(places)) == 2, "two slots fill a host"
+    assert program.returncode == 0
+    batch.empty()
+    shared = cluster.folder / "xdg_state_home"
+    assert not [path for path in shared.rglob("*") if path.is_file()], "keys, scripts and values are gone"
+
+
+def test_a_python_that_is_killed_leaves_no_job(batch: GridEngine, cluster: Cluster, tmp_path: Path) -> None:
+    with from_python(batch, cluster, tmp_path / "gate") as program:
+        try:
+            assert program.stdout is not None and program.stdout.readline() == "works\n"
+            assert batch.queue()
+        finally:
+            program.kill()
+    batch.empty(120)
 
 
 def test_a_job_of_several_nodes_has_an_executor_on_each_host(
