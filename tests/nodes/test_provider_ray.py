@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -115,6 +116,42 @@ def test_an_actor_that_is_killed_is_started_again_by_ray(cloud: Ray, cluster: Cl
     wait_until(lambda: len(cluster.ran()) >= 2, "the task to run again")
     finish(running, gate, 1)
     assert "could not be started" not in running.stderr, "the new actor is the same block"
+
+
+def test_a_block_waits_again_whose_node_ray_does_not_know(cloud: Ray, tmp_path: Path) -> None:
+    """What places an actor may know less of the nodes than what lists them: after a node has joined, or on a busy machine."""
+    (tmp_path / "share").mkdir()
+    program = f"""
+        import ray, time
+        from dataclasses import replace
+        from pathlib import Path
+        from eyas.provision import kinds, ray_pool
+
+        class Behind(ray_pool.RayPool):
+            starts = []
+
+            def _start(self, name, share):
+                self.starts.append(share.node)
+                super()._start(name, replace(share, node="0" * 56) if len(self.starts) < 3 else share)
+
+        folder = Path({str(tmp_path / "share")!r})
+        (folder / "c-1.sh").write_text("exec sleep 600")
+        (folder / "join.json").write_text("{{}}")
+        settings = kinds.Settings(kind="ray", slots=1, program="/bin/true")
+        pool = Behind(settings, folder, folder / "book", {cloud.address!r})
+        pool.submit("c-1", folder / "c-1.sh", 1)
+        seen = []
+        while "running" not in seen:
+            seen += [block.state for block in pool.blocks("c-")]
+            time.sleep(0.1)
+        pool.cancel([("c-1", "c-1")])
+        print(sorted(set(seen)), len(pool.starts))
+    """
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(
+        words, env=cloud.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.stdout.endswith("['queued', 'running'] 3\n"), done.stdout + done.stderr
 
 
 def test_a_node_that_ray_loses_is_weather(cloud: Ray, cluster: Cluster) -> None:

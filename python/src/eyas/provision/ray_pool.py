@@ -54,6 +54,10 @@ OUR_WORDS = {
     "namespace": "nothing: it is called after the cluster",
 }
 GONE = ("DEAD",)
+# What Ray says of an actor that it did not start, as the part of Ray that was to start it did not know the node of the actor.
+NODE_UNKNOWN = "NodeAffinitySchedulingStrategy doesn't exist any more or is infeasible"
+# So often in a row a block waits for a node again for that.
+NODES_UNKNOWN_MAX = 3
 
 
 def _is_positive(n: Any) -> bool:
@@ -97,12 +101,14 @@ class Share:
 
 @dataclass
 class View:
-    """What Ray says: by node its place, all resources and the free ones; by name of an actor its state, its node and why it ended."""
+    """What Ray says: by node its place, all resources and the free ones; by name of an actor its state, its node and why it ended, and
+    Ray's id of it."""
 
     places: dict[str, str] = field(default_factory=dict)
     totals: dict[str, dict[str, float]] = field(default_factory=dict)
     free: dict[str, dict[str, float]] = field(default_factory=dict)
     actors: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
 
 
 def look(prefix: str) -> tuple[Any, Any, Any]:
@@ -120,7 +126,7 @@ def look(prefix: str) -> tuple[Any, Any, Any]:
             cause = actor["DeathCause"]
             which = cause.WhichOneof("context") if cause else None
             why = str(getattr(getattr(cause, which), "error_message", "")) if which else ""
-            actors.append((actor["Name"], actor["State"], actor["Address"]["NodeID"], why))
+            actors.append((actor["Name"], actor["State"], actor["Address"]["NodeID"], why, actor["ActorID"]))
     return nodes, state.available_resources_per_node(), actors
 
 
@@ -169,6 +175,10 @@ class RayPool:
         self._placed: dict[str, str] = {}
         # The key that each actor has, as far as this process knows.
         self._keys: dict[str, str] = {}
+        # Blocks whose actors were seen at work, how often in a row Ray did not know the node of others, and its ids of these actors.
+        self._begun: set[str] = set()
+        self._n_unknown: dict[str, int] = {}
+        self._unstarted: set[str] = set()
         # The last words of actors that ended.
         self._ends: dict[str, str] = {}
         self._n_asked = 0
@@ -216,6 +226,7 @@ class RayPool:
     def cancel(self, jobs: Sequence[tuple[str, str]]) -> None:
         for name, _ in jobs:
             self._forget(name)
+            self._placed.pop(name, None)
         self._n_asked += 1
         try:
             asked = [handle for name, _ in jobs if (handle := self._find(name)) is not None]
@@ -300,15 +311,33 @@ class RayPool:
         view = View()
         for node, place, total in nodes:
             view.places[node], view.totals[node], view.free[node] = place, total, dict(free.get(node, {}))
-        for name, state, node, why in actors:
+        for name, state, node, why, actor in actors:
             block = listings.block_of(name, prefix)
             # Of several with one name all but one are over.
-            if block == name and (name not in view.actors or state not in GONE):
-                view.actors[name] = (state, node, why)
+            if block != name or actor in self._unstarted or (name in view.actors and state in GONE):
+                continue
+            view.actors[name], view.ids[name] = (state, node, why), actor
         return view
+
+    def _put_back(self, view: View) -> None:
+        """Blocks whose actors Ray could not start wait again, where another node, or the same one a moment later, may do."""
+        for name, (state, _, why) in list(view.actors.items()):
+            if state not in GONE:
+                if state == "ALIVE":
+                    self._n_unknown.pop(name, None)
+                    self._begun.add(name)
+                continue
+            n = self._n_unknown.get(name, 0)
+            is_ours = name in self._placed and name not in self._begun
+            if NODE_UNKNOWN in why and is_ours and n < NODES_UNKNOWN_MAX:
+                self._n_unknown[name] = n + 1
+                self._unstarted.add(view.ids[name])
+                self._book.add(name, name)
+                del view.actors[name], self._placed[name]
 
     def _place(self, view: View) -> View:
         """Gives blocks that wait the nodes that are free, and asks Ray for nodes for the others."""
+        self._put_back(view)
         waiting = []
         for name in sorted(self._book.all(), key=lambda name: int(name.rpartition("-")[2])):
             if name in view.actors:
@@ -490,6 +519,8 @@ def _by_value(what: Any) -> Any:
 def _cause(why: str) -> str:
     """Why Ray says that an actor is dead, in one sentence."""
     low = why.lower()
+    if NODE_UNKNOWN in why:
+        return "Ray did not know the node that its actor was to start on"
     if "node" in low and ("died" in low or "dead" in low or "terminated" in low or "unexpectedly" in low):
         return "Ray has lost the node"
     if "ray.kill" in low:
