@@ -71,8 +71,10 @@ def test_a_task_gets_a_node_that_is_large_enough_where_none_that_is_there_is(
     def tasks(*names: str, **needs: Any) -> Path:
         return cluster.list_of([cluster.task(name, f"echo {name} > out", **needs) for name in names])
 
-    assert "1 done" in eyas.run("run", tasks("small"), env=up.env).stderr
-    assert not batch.calls(START), "the node that is there is large enough"
+    # It runs for longer than from one question of the provider to the next.
+    small = cluster.list_of([cluster.task("small", "sleep 1; echo small > out")])
+    assert "1 done" in eyas.run("run", small, env=up.env).stderr
+    assert not batch.calls(START), "the node that is there is large enough\n" + up.ask("explain", "--nodes")
     # The nodes with a gpu take longer to come than a task may wait that no node can ever hold: 15 s.
     held = batch.wish("hold")
     waiting = eyas.start("run", tasks("a", "b", gpus=1), env=up.env)

@@ -196,6 +196,17 @@ impl Size {
         named.fold(cpus.min(of(self.memory_bytes, task.memory_bytes)).min(gpus), u64::min)
     }
 
+    /// Leaves what is left of it beside `n` tasks of this size; nothing of what is too little for them.
+    pub fn take(&mut self, task: &Size, n: u64) {
+        self.cpu_parts = self.cpu_parts.saturating_sub(task.cpu_parts.saturating_mul(n));
+        self.memory_bytes = self.memory_bytes.saturating_sub(task.memory_bytes.saturating_mul(n));
+        let n = u32::try_from(n).unwrap_or(u32::MAX);
+        self.gpu_parts = self.gpu_parts.saturating_sub(task.gpu_parts.saturating_mul(n));
+        for (name, has) in &mut self.resources {
+            *has = has.saturating_sub(task.amount(name).saturating_mul(n));
+        }
+    }
+
     /// `Err` names what neither a task nor a node can have.
     pub fn check(&self) -> Result<(), String> {
         if self.gpu_parts / PARTS > GPUS_MAX {

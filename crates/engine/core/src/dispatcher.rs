@@ -65,6 +65,7 @@ mod ask;
 mod assign;
 mod attempts;
 mod counts;
+mod demand;
 mod exchange;
 mod executors;
 mod forget;

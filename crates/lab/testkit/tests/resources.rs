@@ -172,7 +172,7 @@ fn an_executor_never_starts_more_than_fits_and_keeps_what_the_first_one_waits_fo
 fn nodes_for(c: &Cluster, slots: u32) -> (u64, u64) {
     let node = Size::of_node(slots, 1_000_000_000, &Equipment { gpus: 2, ..Equipment::default() });
     let (mut views, mut predicted) = (vec![], Predicted::default());
-    c.core.demand(&node, 0, &mut views, &mut predicted);
+    c.core.demand(&node, 0, |name| name != "n99", &mut views, &mut predicted);
     (
         (predicted.queued_parts() + predicted.running_parts()).div_ceil(NODE_PARTS / 1000),
         predicted.n_too_large,
@@ -199,6 +199,33 @@ fn what_waits_is_measured_in_nodes_by_what_tasks_need() {
 }
 
 #[test]
+fn what_a_node_of_somebody_else_does_or_has_room_for_asks_for_no_further_node() {
+    let one = |n, like: &Task| many(n, like);
+    // Node 99 was started by hand: it runs the first two, and the third waits.
+    let mut c = Cluster::new();
+    c.node(99, 2).run(&one(3, &task("t")));
+    c.take();
+    assert_eq!(nodes_for(&c, 1), (1000, 0));
+    // A task that is too large for further nodes runs there, and one that the node cannot have waits for a further one.
+    let mut c = Cluster::new();
+    c.node(99, 4).run(&one(1, &task("t").cpus(3)));
+    c.take();
+    assert_eq!(nodes_for(&c, 1), (0, 0));
+    c.run(&one(2, &task("g").gpus(PARTS)));
+    assert_eq!(nodes_for(&c, 1), (2000, 0), "the node by hand has no gpu");
+    // Who reads that file waits for the busy node that has it. What waits takes room of a node, if not this one's.
+    let mut c = Cluster::with(|config| config.placement = "max-cache-hit".into());
+    c.node(1, 1).run(&[task("a").reads("x")]);
+    c.has(1, "x", "v1", Some("v1")).done(1, (0, 1)).run(&many(2, &task("b").reads("x")));
+    assert_eq!(nodes_for(&c, 1), (2000, 0), "one runs, one waits");
+    c.node(99, 1);
+    assert_eq!(c.take().pop().as_deref(), Some("assign 1.1 to 1"));
+    assert_eq!(nodes_for(&c, 1), (1000, 0));
+    c.run(&many(2, &task("c").reads("x")));
+    assert_eq!(nodes_for(&c, 1), (3000, 0), "it has room for one of three");
+}
+
+#[test]
 fn tasks_of_a_node_take_slots_by_their_scarcest_need() {
     let mut c = Cluster::new();
     c.equipped(1, 8, 2, &[]).node(2, 8).node(3, 3);
@@ -207,8 +234,13 @@ fn tasks_of_a_node_take_slots_by_their_scarcest_need() {
     c.run(&many(1, &task("c").cpus(3)));
     c.take();
     let (mut views, mut predicted) = (vec![], Predicted::default());
-    let demand =
-        c.core.demand(&Size::of_node(8, 1_000_000_000, &Equipment::default()), 0, &mut views, &mut predicted);
+    let demand = c.core.demand(
+        &Size::of_node(8, 1_000_000_000, &Equipment::default()),
+        0,
+        |_| true,
+        &mut views,
+        &mut predicted,
+    );
     let busy: u32 = demand.nodes.iter().map(|view| view.busy_slots).sum();
     let by_node: Vec<u32> = demand.nodes.iter().map(|view| view.busy_slots).collect();
     // Two gpus are a whole node with 8 slots, half of the memory is half of a node, and 3 cpus are 3 slots of 8 (as two such

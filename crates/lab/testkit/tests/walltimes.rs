@@ -198,7 +198,7 @@ fn a_waiting_task_says_that_no_executor_has_time_enough() {
     let eyas_core::dispatcher::TaskState::Ready { reason: Some(reason) } = state else { panic!("{state:?}") };
     assert!(reason.contains("1 with too little time until their end"), "{reason}");
     let (mut views, mut predicted) = (vec![], Default::default());
-    let demand = c.core.demand(&Size::default(), 0, &mut views, &mut predicted);
+    let demand = c.core.demand(&Size::default(), 0, |_| true, &mut views, &mut predicted);
     assert!(demand.nodes[0].has_no_time && !demand.nodes[0].leaves);
     c.take();
 }

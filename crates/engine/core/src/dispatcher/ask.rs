@@ -1,16 +1,13 @@
-//! Answers to the driver, reports and users: tasks, runs, executors, demand; and the check of all invariants.
+//! Answers to the driver, reports and users: tasks, runs, executors; and the check of all invariants.
 
 use super::{
-    ArrayState, Dispatcher, End, Exchange, ExecutorState, Intermediates, Ready, Reserved, Resources,
-    Schedule, TaskState, UserShare, Workload,
+    ArrayState, Dispatcher, End, Exchange, ExecutorState, Intermediates, Ready, Reserved, Schedule,
+    TaskState, UserShare, Workload,
 };
 use crate::event::{AttemptReport, Event, MACHINE_BYTES_MAX, NodeMessage, OBJECT_BYTES_MAX, Offer, Placed};
 use crate::group::{FileState, LinkMessage};
 use crate::placement::{Stage, Unplaced};
-use crate::provisioning::work::{NODE_PARTS, Predicted, part_of_node};
-use crate::provisioning::{Demand, NodeView};
 use eyas_terms::location::CatalogLocation;
-use eyas_terms::needs::Size;
 use eyas_terms::{AttemptNo, ExecutorId, NodeState, ObjectId, OwnerId, RunId, TaskId, Timestamp};
 use eyas_text::shown;
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,63 +194,11 @@ impl Schedule {
         }
         self.ready.queue.wake_at()
     }
-
-    /// What provisioning needs to know, with `n_pending` nodes requested of which each is expected to be of size `node`.
-    /// `nodes` and `predicted` are filled and lent to the answer. Silent nodes count, as their work is not yet given up;
-    /// draining nodes count until they have left.
-    pub fn demand<'a>(
-        &self,
-        work: &Workload,
-        node: &Size,
-        n_pending: u32,
-        nodes: &'a mut Vec<NodeView>,
-        predicted: &'a mut Predicted,
-    ) -> Demand<'a> {
-        nodes.clear();
-        let shortest_ns = self.shortest_ready_ns();
-        nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
-            executor,
-            slots: e.offer.slots,
-            n_assigned: e.assigned.len() as u32,
-            busy_slots: self.executors.resources.busy_slots(work, e),
-            idle_since: e.assigned.is_empty().then_some(e.last_ended),
-            cached_bytes: 0,
-            sole_bytes: 0,
-            ends: e.ends.as_ref().map(|ends| ends.at),
-            block: None,
-            leaves: e.draining && e.ends.is_some(),
-            has_no_time: self.executors.walltimes.has_no_time(e, shortest_ns),
-        }));
-        let n_per_node = |size| node.holds(&self.executors.resources.full_size(size));
-        let resources = &self.executors.resources;
-        self.run_times.predict(predicted, n_per_node, |size| resources.n_more_in_cluster(size.needs));
-        Demand {
-            n_ready: self.ready.n_tasks,
-            n_running: self.attempts.reserved.len() as u64,
-            predicted,
-            n_pending,
-            nodes,
-        }
-    }
 }
 
 impl Ready {
     pub(super) fn has_idle_slot(&self) -> bool {
         self.queue.n_slots_active() < self.queue.n_slots_total()
-    }
-}
-
-impl Resources {
-    /// Slots of an executor that its tasks take: of two tasks that fill its memory, each takes half of its slots.
-    fn busy_slots(&self, work: &Workload, e: &ExecutorState) -> u32 {
-        let (slots, n_assigned) = (e.offer.slots, e.assigned.len() as u32);
-        if e.cpus_assigned == n_assigned && e.memory_assigned == 0 && e.needs_held.is_empty() {
-            return n_assigned.min(slots);
-        }
-        let node = e.offer.size();
-        let part_of = |task: &TaskId| part_of_node(node.holds(&self.full_size(work.tasks.size_of(*task))));
-        let parts: u64 = e.assigned.keys().map(part_of).sum();
-        (parts.min(NODE_PARTS) * u64::from(slots)).div_ceil(NODE_PARTS) as u32
     }
 }
 
@@ -407,19 +352,6 @@ impl Dispatcher {
             .chain(self.schedule.executors.next_drain())
             .chain(self.residents.next_due());
         self.schedule.placement_wakes_at().into_iter().chain(due).min()
-    }
-
-    /// What provisioning needs to know, with `n_pending` nodes requested of which each is expected to be of size `node`.
-    /// `nodes` and `predicted` are filled and lent to the answer. Silent nodes count, as their work is not yet given up;
-    /// draining nodes count until they have left.
-    pub fn demand<'a>(
-        &self,
-        node: &Size,
-        n_pending: u32,
-        nodes: &'a mut Vec<NodeView>,
-        predicted: &'a mut Predicted,
-    ) -> Demand<'a> {
-        self.schedule.demand(&self.work, node, n_pending, nodes, predicted)
     }
 
     /// Bytes of heap that queued tasks take: folded arrays, ends, and the queue of placement.

@@ -199,11 +199,15 @@ impl RunTimes {
 
     /// What is expected of all tasks that are ready or at an executor. `n_per_node`: how many tasks of a size one node holds, 0
     /// if it is too small. `n_more`: how many more tasks of a size may run at once, as far as the whole cluster limits it.
+    /// Left out are the tasks of a stage and size that nodes have which are not the provisioner's (`n_elsewhere`), and of so many
+    /// queued ones those that such nodes have room for (`n_fit`).
     pub fn predict(
         &self,
         into: &mut Predicted,
         n_per_node: impl Fn(TaskSize) -> u64,
         n_more: impl Fn(TaskSize) -> u64,
+        n_elsewhere: impl Fn(u32, TaskSize) -> u64,
+        mut n_fit: impl FnMut(u32, TaskSize, u64) -> u64,
     ) {
         *into = Predicted::default();
         let mut sizes: BTreeMap<TaskSize, (u64, u64)> = BTreeMap::new();
@@ -215,8 +219,9 @@ impl RunTimes {
                     sizes.entry(*size).or_insert_with(|| (n_per_node(*size), n_more(*size)));
                 let n_queued = (*n_ready).min(*n_more);
                 *n_more -= n_queued;
+                let n_queued = n_queued - n_fit(at, *size, n_queued);
                 let ns = self.expected_slot_ns(at);
-                into.add_running(*n_reserved, ns, *n_per_node);
+                into.add_running(n_reserved.saturating_sub(n_elsewhere(at, *size)), ns, *n_per_node);
                 into.add_queued(n_queued, ns, *n_per_node);
             }
         }
@@ -315,7 +320,7 @@ mod tests {
     /// What is predicted of tasks of which a node holds two at once.
     fn predicted(times: &RunTimes) -> Predicted {
         let mut predicted = Predicted::default();
-        times.predict(&mut predicted, |_| 2, |_| u64::MAX);
+        times.predict(&mut predicted, |_| 2, |_| u64::MAX, |_, _| 0, |_, _, _| 0);
         predicted
     }
 

@@ -84,7 +84,8 @@ impl<O: Outside> Session<O> {
             self.provision.last = Some(decision.clone());
             self.feed(Event::NodesDecided { decision: Box::new(decision) });
         }
-        let (n_pending, node) = (provisioner.n_pending, provisioner.node.clone());
+        let (n_pending, node, prefix) =
+            (provisioner.n_pending, provisioner.node.clone(), provisioner.prefix.clone());
         if let Err(what) = node.check() {
             return self.refuse(connection, number, format!("a node cannot have {what}"));
         }
@@ -96,7 +97,13 @@ impl<O: Outside> Session<O> {
         self.provision.gone = None;
         let mut views = std::mem::take(&mut self.provision.views);
         let mut predicted = Predicted::default();
-        let demand = self.core.demand(&node, n_pending, &mut views, &mut predicted);
+        let demand = self.core.demand(
+            &node,
+            n_pending,
+            |name| number_of(&prefix, name).is_some(),
+            &mut views,
+            &mut predicted,
+        );
         // Both go through the executors in the order of their numbers.
         let offers = self.core.executors().map(|(executor, offer, ..)| (executor, offer));
         let nodes = demand.nodes.iter().zip(offers).map(|(view, (executor, offer))| {

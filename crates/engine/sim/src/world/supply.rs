@@ -63,7 +63,7 @@ impl<'a> Supply<'a> {
             return if n_nodes > 0 { vec![ProvisionAction::Request { n_nodes }] } else { vec![] };
         };
         let (mut views, mut predicted) = (vec![], Predicted::default());
-        let demand = core.demand(&provisioner.node(), self.n_pending, &mut views, &mut predicted);
+        let demand = core.demand(&provisioner.node(), self.n_pending, |_| true, &mut views, &mut predicted);
         // As live, the executor itself says how much its cache holds.
         let cached_bytes =
             |view: &NodeView| nodes.find(view.executor.0).map_or(0, |node| node.core.cache().used_bytes());
