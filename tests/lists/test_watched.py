@@ -190,3 +190,101 @@ def test_static_programs_many_files_and_large_ones(run: Run, tmp_path: Path) -> 
     assert (tmp_path / "sum").read_bytes() == expected.stdout
     assert (tmp_path / "long").read_text() == "long\n"
     assert (tmp_path / "now").read_text() == "now\n" and not (tmp_path / "late").exists()
+
+
+def watch(run: Run, folder: Path, command: str, status: int = 0, **more: object) -> str:
+    write_list(folder / "t.jsonl", {"id": "t", "command": command, "watch": True} | more)
+    return run("run", "t.jsonl", cwd=folder, status=status).stderr
+
+
+def test_what_a_program_removes_stays_away_and_its_number_goes_to_nobody(run: Run, tmp_path: Path) -> None:
+    """A file system gives the number of a removed file to the next one that is made."""
+    for name in ["a", "b", "c", "d/x", "e/x"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"home's {name}\n")
+    watch(
+        run,
+        tmp_path,
+        "ls -l a; rm a; echo mine > new-a; cat new-a > seen-a\n"
+        "ls -l b; rm b; echo mine > b; cat b > seen-b\n"
+        "rm c; test ! -e c && ls > names\n"
+        "rm -r d; mkdir d; echo mine > d/y; ls d > seen-d; cat d/y >> seen-d\n"
+        'python3 -c \'import os; os.chmod("e/x", 0o600); os.remove("e/x"); os.rmdir("e")\'',
+    )
+    made = {
+        name: (tmp_path / name).read_text() for name in ["new-a", "seen-a", "b", "seen-b", "d/y", "seen-d"]
+    }
+    assert set(made.values()) == {"mine\n", "y\nmine\n"}
+    assert (tmp_path / "names").read_text() == "b\nd\ne\nnames\nnew-a\nseen-a\nseen-b\nt.jsonl\n"
+    assert [(tmp_path / name).read_text() for name in ["a", "c", "d/x", "e/x"]] == [
+        f"home's {name}\n" for name in ["a", "c", "d/x", "e/x"]
+    ]
+
+
+def test_a_makefile_makes_anew_what_is_old(run: Run, tmp_path: Path) -> None:
+    """Compilers remove what they write, and make it anew."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.in").write_text("1\n")
+    (tmp_path / "Makefile").write_text(
+        "all: build/b\nbuild/a: src/a.in | build\n\trm -f $@; cat $< > $@\n"
+        "build/b: build/a\n\ttest ! -e $@ || rm $@; cat $< > $@\nbuild:\n\tmkdir -p build\n"
+    )
+    map_it = ["map", "--range", "0..1", "--watch", "--to-list", "made.jsonl", "--", "make"]
+    run(*map_it, cwd=tmp_path)
+    (tmp_path / "src/a.in").write_text("2\n")
+    os.utime(tmp_path / "src/a.in", (2_000_000_000, 2_000_000_000))
+    run(*map_it, cwd=tmp_path)
+    assert (tmp_path / "build/a").read_text() == (tmp_path / "build/b").read_text() == "2\n"
+    [task] = [json.loads(line) for line in (tmp_path / "made.jsonl").read_text().splitlines()]
+    assert sorted(task["outputs"]) == ["build/a", "build/b"]
+
+
+def test_nothing_at_home_is_lost_to_a_file_that_is_not_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("of before\n")
+    failed = watch(run, tmp_path, "ls -l out || true", status=1, outputs=["out"])
+    assert "its declared output `out`" in failed and "is not there" in failed
+    assert (tmp_path / "out").read_text() == "of before\n"
+    # What a declared output was before is not seen, and so not added to.
+    watch(run, tmp_path, "echo more >> out", outputs=["out"])
+    assert (tmp_path / "out").read_text() == "more\n"
+    # A call that would empty a file, and fails.
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/kept").write_text("kept\n")
+    line = "ls -l full/kept; setpriv --bounding-set -all --reuid 65534 sh -c 'echo > full/kept'; true"
+    if os.geteuid() == 0 and shutil.which("setpriv"):
+        watch(run, tmp_path, f"chmod 711 .; {line}")
+    assert (tmp_path / "full/kept").read_text() == "kept\n"
+    # An old file of which nothing is read may be written anew.
+    watch(run, tmp_path, "ls -l full/kept; echo new > full/kept")
+    assert (tmp_path / "full/kept").read_text() == "new\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["echo new > {}", "sed -i s/old/new/ {}", "rm {}; echo new > {}", "echo new >> {}"]
+)
+def test_a_declared_input_that_is_changed_is_not_lost_without_a_word(
+    run: Run, tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "a").write_text("old\n")
+    failed = watch(run, tmp_path, line.replace("{}", "a"), status=1, inputs=["a"])
+    assert "in place" in failed or "which this run has read before" in failed
+    assert (tmp_path / "a").read_text() == "old\n"
+    watch(run, tmp_path, "touch a; cat a > b", inputs=["a"])
+    assert (tmp_path / "b").read_text() == "old\n"
+
+
+def test_a_result_that_the_command_names_is_no_input_the_next_time(run: Run, tmp_path: Path) -> None:
+    for n in range(2):
+        told = run(
+            "map", "--range", "0..1", "--watch", "--shell", "--", f"echo {n} > out", cwd=tmp_path
+        ).stderr
+        assert "is an input of every task" not in told
+        assert (tmp_path / "out").read_text() == f"{n}\n"
+
+
+def test_a_folder_of_home_that_a_path_leads_through_is_not_moved_in_part(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    for name in ["x", "y"]:
+        (tmp_path / "d" / name).write_text(f"{name}\n")
+    watch(run, tmp_path, 'python3 -c \'import shutil; open("d/x"); shutil.move("d", "e")\'')
+    assert {path.name: path.read_text() for path in (tmp_path / "e").iterdir()} == {"x": "x\n", "y": "y\n"}

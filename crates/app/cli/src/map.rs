@@ -232,7 +232,11 @@ fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
 pub(crate) fn list_of(args: &MapArgs) -> Result<(TaskList, Origin), Fault> {
     let folder = crate::dirs::working()?;
     let from_stdin = args.paths.iter().any(|p| p == "-");
-    let with = with_named(&args.with, &args.paths, &args.command, args.shell.is_some(), &folder);
+    // What a watched program's command names may be what it writes, and comes by itself where it is read.
+    let with = match args.watch.watch {
+        true => args.with.clone(),
+        false => with_named(&args.with, &args.paths, &args.command, args.shell.is_some(), &folder),
+    };
     let (paths, more) = sources(args)?;
     let new = args.keep_new.iter().map(|template| format!("{}/", template.trim_end_matches('/')));
     let out: Vec<String> = args.out.iter().cloned().chain(new).collect();

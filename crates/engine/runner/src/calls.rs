@@ -1,7 +1,7 @@
 //! What the paths of stopped calls ([`crate::seccomp`]) mean: read from the memory of the process that makes the call, and followed as the
 //! kernel would, as far as there is something.
 
-use crate::seccomp::Call;
+use crate::seccomp::{Call, Listener};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -119,6 +119,31 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Has each call that arrives answered, with its path, until all programs have ended. A call whose path cannot be read passes: the kernel
+/// says what is wrong with it. `at_unreadable` gives the error of one whose memory this process may not read.
+///
+/// # Errors
+/// The kernel refuses, or `answer` does.
+pub fn each_call(
+    listener: &Listener,
+    mut at_unreadable: impl FnMut(&Call) -> Option<i32>,
+    mut answer: impl FnMut(Call, PathBuf) -> io::Result<()>,
+) -> io::Result<()> {
+    while let Some(call) = listener.next()? {
+        match read_path(call.pid, call.path) {
+            Ok(path) if listener.is_valid(&call) => answer(call, path)?,
+            // Whoever made the call is gone.
+            Ok(_) => {}
+            Err(Some(libc::EPERM)) => match at_unreadable(&call) {
+                Some(errno) => listener.fail(&call, errno),
+                None => listener.pass(&call),
+            },
+            Err(_) => listener.pass(&call),
+        }
+    }
+    Ok(())
+}
+
 /// A path of the program as this process has to name it.
 pub fn seen_from_here(call: &Call, path: &Path) -> PathBuf {
     let pid = call.pid;
@@ -169,13 +194,13 @@ pub fn open_again(fd: &OwnedFd, flags: i32) -> io::Result<OwnedFd> {
     owned(unsafe { libc::open(path.as_ptr(), flags) })
 }
 
-/// The path of a call, from the program's memory; `None`: there is none, or it is empty.
-pub fn path_of(call: &Call) -> Option<PathBuf> {
-    path_at(call.pid, call.path)
+/// The path at this place in the memory of a process; `None`: there is none, or it is empty.
+pub fn path_at(pid: u32, place: u64) -> Option<PathBuf> {
+    read_path(pid, place).ok()
 }
 
-/// The path at this place in the memory of a process.
-pub fn path_at(pid: u32, place: u64) -> Option<PathBuf> {
+/// `Err`: the number of the kernel's error, or there is no path.
+fn read_path(pid: u32, place: u64) -> Result<PathBuf, Option<i32>> {
     let mut text = vec![0; PATH_MAX];
     // Memory may end with a page.
     let first = (PAGE - place as usize % PAGE).min(PATH_MAX);
@@ -184,8 +209,8 @@ pub fn path_at(pid: u32, place: u64) -> Option<PathBuf> {
     let remote = [part(place, first), part(place + first as u64, PATH_MAX - first)];
     // SAFETY: the kernel writes at most as many bytes as there is room for, and checks the other side itself.
     let n = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, remote.as_ptr(), 2, 0) };
-    let n = usize::try_from(n).ok()?;
-    let end = text[..n].iter().position(|byte| *byte == 0)?;
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error().raw_os_error())?;
+    let end = text[..n].iter().position(|byte| *byte == 0).filter(|end| *end > 0).ok_or(None)?;
     text.truncate(end);
-    (end > 0).then(|| OsString::from_vec(text).into())
+    Ok(OsString::from_vec(text).into())
 }

@@ -29,6 +29,8 @@ pub enum Kind {
     Enter,
     /// To give what is there another name, or another size. Only the filter for writers stops such calls.
     Change,
+    /// To take the name away. Likewise.
+    Remove,
     /// To make something that is no file. Likewise.
     Make,
 }
@@ -84,6 +86,21 @@ const OF_WRITERS: &[libc::c_long] = &[
     libc::SYS_mkdirat,
     libc::SYS_symlink,
     libc::SYS_symlinkat,
+    libc::SYS_mknod,
+    libc::SYS_mknodat,
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    libc::SYS_rmdir,
+    libc::SYS_chmod,
+    libc::SYS_fchmodat,
+    SYS_FCHMODAT2,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_fchownat,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OF_WRITERS: &[libc::c_long] = &[
@@ -93,7 +110,16 @@ const OF_WRITERS: &[libc::c_long] = &[
     libc::SYS_truncate,
     libc::SYS_mkdirat,
     libc::SYS_symlinkat,
+    libc::SYS_mknodat,
+    libc::SYS_unlinkat,
+    libc::SYS_fchmodat,
+    SYS_FCHMODAT2,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
 ];
+
+/// Since Linux 6.6, with the same number on all architectures, of which `libc` knows it for some.
+const SYS_FCHMODAT2: libc::c_long = 452;
 
 /// Ways to a file that no filter can follow; programs do without them.
 const REFUSED: &[libc::c_long] = &[libc::SYS_io_uring_setup, libc::SYS_open_by_handle_at];
@@ -114,7 +140,11 @@ impl Call {
                 (Kind::Change, args[0] as RawFd, args[1])
             }
             libc::SYS_truncate => (Kind::Change, libc::AT_FDCWD, args[0]),
-            libc::SYS_mkdirat => (Kind::Make, args[0] as RawFd, args[1]),
+            libc::SYS_mkdirat | libc::SYS_mknodat => (Kind::Make, args[0] as RawFd, args[1]),
+            libc::SYS_unlinkat => (Kind::Remove, args[0] as RawFd, args[1]),
+            libc::SYS_fchmodat | SYS_FCHMODAT2 | libc::SYS_utimensat | libc::SYS_fchownat => {
+                (Kind::Look { follows: true }, args[0] as RawFd, args[1])
+            }
             libc::SYS_symlinkat => (Kind::Make, args[1] as RawFd, args[2]),
             libc::SYS_openat => (Kind::Open(args[2] as i32), args[0] as RawFd, args[1]),
             libc::SYS_openat2 => (Kind::OpenBy, args[0] as RawFd, args[1]),
@@ -147,9 +177,11 @@ impl Call {
                 to.1 = args[1];
                 Kind::Change
             }
-            libc::SYS_mkdir => Kind::Make,
+            libc::SYS_mkdir | libc::SYS_mknod => Kind::Make,
+            libc::SYS_unlink | libc::SYS_rmdir => Kind::Remove,
+            libc::SYS_futimesat => return (Kind::Look { follows: true }, args[0] as RawFd, args[1]),
             libc::SYS_symlink => return (Kind::Make, libc::AT_FDCWD, args[1]),
-            libc::SYS_lstat | libc::SYS_readlink => Kind::Look { follows: false },
+            libc::SYS_lstat | libc::SYS_readlink | libc::SYS_lchown => Kind::Look { follows: false },
             _ => Kind::Look { follows: true },
         };
         (kind, libc::AT_FDCWD, args[0])

@@ -11,7 +11,7 @@ use crate::files::Options;
 use crate::keeper::Keeper;
 use crate::skeleton::{FoundEntry, Skeleton};
 use eyas_catalog::Access;
-use eyas_runner::calls::{Walk, open_again, open_path, path_of, seen_from_here};
+use eyas_runner::calls::{Walk, each_call, open_again, open_path, seen_from_here};
 use eyas_runner::seccomp::{Call, Filter, Kind, Listener};
 use eyas_text::say;
 use std::ffi::OsStr;
@@ -115,29 +115,24 @@ impl Answers {
         // Without it, the kernel answers when this process is killed.
         let _ = keeper.hold(&listener);
         let listener = Arc::new(listener);
-        while let Some(call) = listener.next()? {
-            let Some(path) = path_of(&call) else {
-                // The kernel says what is wrong with it.
-                listener.pass(&call);
-                continue;
-            };
-            if !listener.is_valid(&call) {
-                continue;
-            }
-            let opened = self.open(&call, &path);
-            if opened.is_none() && !self.may_be_ours(&call, &path) {
-                listener.pass(&call);
-                continue;
-            }
-            if !is_slow(&call, opened.as_ref()) {
-                give(&listener, &call, self.answer(&call, &path, opened));
-                continue;
-            }
-            let (answers, listener) = (self.clone(), listener.clone());
-            let answer = move || give(&listener, &call, answers.answer(&call, &path, opened));
-            thread::Builder::new().name("call".into()).spawn(answer)?;
-        }
-        Ok(())
+        each_call(
+            &listener,
+            |_| None,
+            |call, path| {
+                let opened = self.open(&call, &path);
+                if opened.is_none() && !self.may_be_ours(&call, &path) {
+                    listener.pass(&call);
+                    return Ok(());
+                }
+                if !is_slow(&call, opened.as_ref()) {
+                    give(&listener, &call, self.answer(&call, &path, opened));
+                    return Ok(());
+                }
+                let (answers, listener) = (self.clone(), listener.clone());
+                let answer = move || give(&listener, &call, answers.answer(&call, &path, opened));
+                thread::Builder::new().name("call".into()).spawn(answer).map(drop)
+            },
+        )
     }
 
     /// Whether a path that leads to nothing could lead to a data set. Most do not, as when a program looks for a library in one directory

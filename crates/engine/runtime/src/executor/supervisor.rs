@@ -6,21 +6,25 @@
 //! program opens it, runs it, or gives it another name, it gets a copy of the bytes first. So what is in the cache is never written to,
 //! and a file is the same one for `stat` and for whoever has it open, as `cp` and `mv` look at that.
 //!
+//! A name is brought once: what the program has removed or renamed stays away. A stand-in is known by the number of its file, and has a
+//! second name beside the sandbox, so that no other file gets its number when the program removes it.
+//!
 //! When the program has ended, its sandbox has what was declared, stand-ins, and what the program made ([`Program::made`]).
 //!
 //! Not here: which bytes a file has and who has them (the core), and what becomes of what was made (`agent/undeclared.rs`).
 
 use super::agent::{Input, Inputs};
 use super::watched_files::{Answer, Copy, Entries, Entry, MadeFile};
-use eyas_runner::calls::{Walk, open_again, open_path, path_at, path_of, seen_from_here};
+use eyas_runner::calls::{Walk, each_call, open_again, open_path, path_at, seen_from_here};
 use eyas_runner::seccomp::{Call, Kind, Listener};
-use eyas_runner::watched::Door;
+use eyas_runner::watched::{Door, Meeting};
+use eyas_runner::{ByteString, RunSpec};
 use eyas_text::shown_path;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,12 +37,46 @@ const WAITING_MAX: usize = 64;
 /// So many errors are named in a task's report.
 const NAMED_MAX: usize = 3;
 
+/// When a stand-in was modified that a program may just be emptying: nothing has this time by itself.
+const EMPTYING: Duration = Duration::new(1, 234_567_890);
+
 /// The programs that are watched, by the numbers of their attempts among slot processes.
 pub(super) struct Supervisors {
     folder: PathBuf,
     inputs: Inputs,
-    programs: Arc<Mutex<HashMap<u64, Arc<Program>>>>,
+    programs: Programs,
     is_open: bool,
+}
+
+type Programs = Arc<Mutex<HashMap<u64, KnownProgram>>>;
+
+/// A program that is to be watched.
+struct KnownProgram {
+    declared: Arc<Declared>,
+    /// It has begun.
+    program: Option<Arc<Program>>,
+}
+
+/// The files that its task declares.
+#[derive(Default)]
+pub(super) struct Declared {
+    /// Names below the sandbox, and where the bytes lie on this node.
+    pub(super) inputs: Vec<(PathBuf, PathBuf)>,
+    /// Names below the sandbox. What home has there is of an earlier run, and nothing of it is shown.
+    pub(super) outputs: Vec<PathBuf>,
+}
+
+impl Declared {
+    pub(super) fn of(spec: &RunSpec) -> Declared {
+        // Not the `/` at the end of a directory's name.
+        let name = |name: &ByteString| name.as_path().components().collect::<PathBuf>();
+        let inputs = spec.inputs.iter().map(|input| (name(&input.name), input.source.as_path().to_owned()));
+        Declared { inputs: inputs.collect(), outputs: spec.outputs.iter().map(name).collect() }
+    }
+
+    fn is_output(&self, path: &Path) -> bool {
+        self.outputs.iter().any(|output| path.starts_with(output))
+    }
 }
 
 impl Supervisors {
@@ -65,6 +103,12 @@ impl Supervisors {
         Ok(&self.folder)
     }
 
+    /// A program will be started that is to be watched.
+    pub(super) fn expect(&self, spec: &RunSpec) {
+        let known = KnownProgram { declared: Arc::new(Declared::of(spec)), program: None };
+        locked(&self.programs).insert(spec.key, known);
+    }
+
     /// This executor's own directory, which no watched program is shown.
     pub(super) fn own_folder(&self) -> &Path {
         &self.folder
@@ -72,23 +116,23 @@ impl Supervisors {
 
     /// The program of an attempt that is over, if it was watched.
     pub(super) fn take(&self, key: u64) -> Option<Arc<Program>> {
-        locked(&self.programs).remove(&key)
+        locked(&self.programs).remove(&key)?.program
     }
 }
 
-fn serve(door: &Door, programs: &Mutex<HashMap<u64, Arc<Program>>>, inputs: &Inputs) -> io::Result<()> {
+fn serve(door: &Door, programs: &Programs, inputs: &Inputs) -> io::Result<()> {
     loop {
         let Some(meeting) = door.next()? else { continue };
-        let sandbox = meeting.sandbox.canonicalize().unwrap_or_else(|_| meeting.sandbox.clone());
         let key = meeting.key;
-        let program = Arc::new(Program {
-            key,
-            sandbox,
-            inputs: inputs.clone(),
-            seen: Mutex::default(),
-            filling: Mutex::default(),
-        });
-        locked(programs).insert(key, program.clone());
+        let program = match locked(programs).get_mut(&key) {
+            Some(known) => {
+                let program = Arc::new(Program::new(&meeting, known.declared.clone(), inputs.clone()));
+                known.program = Some(program.clone());
+                program
+            }
+            // Its attempt is over.
+            None => continue,
+        };
         std::thread::Builder::new().name("watched".into()).spawn(move || {
             let answered = meeting.listener().and_then(|listener| match listener {
                 Some(listener) => program.answer_all(listener),
@@ -105,6 +149,9 @@ fn serve(door: &Door, programs: &Mutex<HashMap<u64, Arc<Program>>>, inputs: &Inp
 pub(super) struct Program {
     key: u64,
     sandbox: PathBuf,
+    /// A directory beside the sandbox, with a second name of each stand-in.
+    held: PathBuf,
+    declared: Arc<Declared>,
     inputs: Inputs,
     seen: Mutex<SeenNames>,
     /// Held while a stand-in is made or gets bytes of its own.
@@ -117,10 +164,16 @@ type Inode = (u64, u64);
 #[derive(Default)]
 struct SeenNames {
     stand_ins: HashMap<Inode, StandIn>,
-    /// Directories that have all names that home has there.
-    complete: HashSet<Inode>,
-    /// Directories of home.
-    folders: HashSet<Inode>,
+    /// Names that the sandbox has had from home: declared inputs, stand-ins and directories. Where nothing is now, the program has
+    /// removed it.
+    brought: HashSet<PathBuf>,
+    /// Those of them that are directories.
+    folders: HashSet<PathBuf>,
+    /// Directories that have had all names that home has there.
+    complete: HashSet<PathBuf>,
+    /// Declared inputs, and what is in those that are directories, as the program found them. `None`: it is no file.
+    inputs: HashMap<PathBuf, Option<InputState>>,
+    n_held: u64,
     /// What could not be had, as sentences: the first few, and how many.
     errors: Vec<String>,
     n_errors: u64,
@@ -135,6 +188,28 @@ struct StandIn {
     copy: Option<Copy>,
     /// The sandbox has the bytes; this is when its file was changed last.
     full: Option<(i64, i64)>,
+    /// The program has emptied it, or was about to: then it was modified at [`EMPTYING`], and it is a stand-in still.
+    is_emptied: bool,
+    /// Its second name.
+    held: PathBuf,
+}
+
+/// A declared input when the program began.
+#[derive(Clone, Copy, PartialEq)]
+struct InputState {
+    inode: Inode,
+    size_bytes: u64,
+    modified: (i64, i64),
+}
+
+impl InputState {
+    fn of(of: &fs::Metadata) -> InputState {
+        InputState {
+            inode: (of.dev(), of.ino()),
+            size_bytes: of.len(),
+            modified: (of.mtime(), of.mtime_nsec()),
+        }
+    }
 }
 
 /// What becomes of a call.
@@ -153,40 +228,60 @@ struct FoundName {
 }
 
 impl Program {
+    /// The program of this slot process, whose sandbox has its declared inputs.
+    fn new(meeting: &Meeting, declared: Arc<Declared>, inputs: Inputs) -> Program {
+        let sandbox = meeting.sandbox.canonicalize().unwrap_or_else(|_| meeting.sandbox.clone());
+        let key = meeting.key;
+        // The name of a sandbox, so that it goes with those that a killed executor leaves behind.
+        let held = sandbox.with_file_name(format!("s{}-{key}", std::process::id()));
+        let mut seen = SeenNames::default();
+        let mut inputs_left: Vec<_> = declared.inputs.iter().map(|(name, _)| name.clone()).collect();
+        while let Some(name) = inputs_left.pop() {
+            let at = sandbox.join(&name);
+            let of = fs::symlink_metadata(&at).ok();
+            if of.as_ref().is_some_and(fs::Metadata::is_dir) {
+                let entries = fs::read_dir(at).into_iter().flatten().flatten();
+                inputs_left.extend(entries.map(|entry| name.join(entry.file_name())));
+            }
+            seen.brought.insert(name.clone());
+            seen.inputs.insert(name, of.filter(fs::Metadata::is_file).map(|of| InputState::of(&of)));
+        }
+        let (seen, filling) = (Mutex::new(seen), Mutex::default());
+        Program { key, sandbox, held, declared, inputs, seen, filling }
+    }
+
     fn answer_all(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
         let listener = Arc::new(listener);
         let waiting = Arc::new(());
-        while let Some(call) = listener.next()? {
-            let Some(path) = path_of(&call) else {
-                // The kernel says what is wrong with it.
-                listener.pass(&call);
-                continue;
-            };
-            if !listener.is_valid(&call) {
-                continue;
-            }
+        let unreadable = |_: &Call| {
+            self.note(
+                "one of its processes keeps its memory from others, so its calls cannot be read".into(),
+            );
+            Some(libc::EACCES)
+        };
+        each_call(&listener, unreadable, |call, path| {
             let found = self.find(&call, &path);
             if self.is_quick(&call, &path, found.as_ref()) {
                 listener.pass(&call);
-                continue;
+                return Ok(());
             }
             if Arc::strong_count(&waiting) > WAITING_MAX {
                 give(&listener, &call, self.answer(&call, &path, found));
-                continue;
+                return Ok(());
             }
             let (program, listener, waits) = (self.clone(), listener.clone(), waiting.clone());
-            std::thread::Builder::new().name("call".into()).spawn(move || {
+            let answer = move || {
                 give(&listener, &call, program.answer(&call, &path, found));
                 drop(waits);
-            })?;
-        }
-        Ok(())
+            };
+            std::thread::Builder::new().name("call".into()).spawn(answer).map(drop)
+        })
     }
 
     fn find(&self, call: &Call, path: &Path) -> Option<FoundName> {
         let flags = match call.kind {
             Kind::Open(flags) => flags & libc::O_NOFOLLOW,
-            Kind::Look { follows: false } | Kind::Change => libc::O_NOFOLLOW,
+            Kind::Look { follows: false } | Kind::Change | Kind::Remove => libc::O_NOFOLLOW,
             _ => 0,
         };
         let fd = open_path(&seen_from_here(call, path), flags).ok()?;
@@ -197,9 +292,13 @@ impl Program {
             fd,
             inode,
             is_folder: kind.is_dir(),
-            is_stand_in: self.seen().stand_ins.contains_key(&inode),
+            is_stand_in: self.is_stand_in(inode),
             is_set_id: kind.is_file() && of.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0,
         })
+    }
+
+    fn is_stand_in(&self, inode: Inode) -> bool {
+        self.seen().stand_ins.get(&inode).is_some_and(|of| !of.is_emptied)
     }
 
     /// Whether the kernel can carry the call out at once.
@@ -211,9 +310,10 @@ impl Program {
             (Kind::Change, None) => call.to.1 == 0 && missing().is_none(),
             (Kind::Run, Some(found)) => !found.is_stand_in && !found.is_set_id,
             (Kind::Look { .. } | Kind::Enter, Some(_)) => true,
-            (Kind::Open(_) | Kind::OpenBy, Some(found)) if found.is_folder => {
-                self.seen().complete.contains(&found.inode) || self.name_of(found).is_none()
+            (Kind::Open(_) | Kind::OpenBy | Kind::Remove, Some(found)) if found.is_folder => {
+                self.name_of(found).is_none_or(|name| self.seen().complete.contains(&name))
             }
+            (Kind::Remove, Some(_)) => true,
             (Kind::Open(_) | Kind::OpenBy, Some(found)) => !found.is_stand_in,
             (kind, None) => {
                 missing().is_none_or(|(name, is_last)| is_new(kind) && is_last && self.has_folder(&name))
@@ -252,7 +352,7 @@ impl Program {
             None => {
                 if let Some(name) = self.missing_last(call.pid, call.directory, path)? {
                     let opens = match call.kind {
-                        Kind::Look { .. } | Kind::Enter => false,
+                        Kind::Look { .. } | Kind::Enter | Kind::Remove => false,
                         Kind::Open(flags) => flags & libc::O_EXCL == 0,
                         _ => true,
                     };
@@ -262,13 +362,17 @@ impl Program {
             }
         };
         let Some(found) = found else { return Ok(AnswerToCall::Pass) };
-        if found.is_folder && call.kind == Kind::Change && self.seen().folders.contains(&found.inode) {
-            // Not all that home has there is here. Programs that are told so copy what is below, and thus open it.
-            return Err(libc::EXDEV);
-        }
         if found.is_folder {
-            if matches!(call.kind, Kind::Open(_) | Kind::OpenBy) {
-                self.complete(&found)?;
+            match call.kind {
+                // Not all that home has there is here. Programs that are told so copy what is below, and thus open it.
+                Kind::Change
+                    if self.name_of(&found).is_some_and(|name| self.seen().folders.contains(&name)) =>
+                {
+                    return Err(libc::EXDEV);
+                }
+                // A directory that is removed has to be seen to be empty.
+                Kind::Open(_) | Kind::OpenBy | Kind::Remove => self.complete(&found)?,
+                _ => {}
             }
             return Ok(AnswerToCall::Pass);
         }
@@ -280,28 +384,41 @@ impl Program {
             ));
             return Err(libc::EPERM);
         }
-        if !found.is_stand_in && !self.seen().stand_ins.contains_key(&found.inode) {
+        if !self.is_stand_in(found.inode) {
             return Ok(AnswerToCall::Pass);
         }
         match call.kind {
+            // Nothing of it is read, so it is the program's own from here on, unless it has read it before.
             Kind::Open(flags) if flags & libc::O_TRUNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY => {
-                // Nothing of it is read, so the name is the program's own from here on, unless it has read it before.
-                let mut seen = self.seen();
-                if seen.stand_ins.get(&found.inode).is_some_and(|of| of.copy.is_none()) {
-                    seen.stand_ins.remove(&found.inode);
-                    return Ok(AnswerToCall::Pass);
+                if !self.empty(&found)? {
+                    self.fill(&found)?;
                 }
-                drop(seen);
-                self.fill(&found)?;
-                Ok(AnswerToCall::Pass)
             }
-            Kind::Open(flags) if flags & libc::O_PATH != 0 => Ok(AnswerToCall::Pass),
-            Kind::Open(_) | Kind::OpenBy | Kind::Run | Kind::Change => {
-                self.fill(&found)?;
-                Ok(AnswerToCall::Pass)
-            }
-            Kind::Look { .. } | Kind::Enter | Kind::Make => Ok(AnswerToCall::Pass),
+            Kind::Open(flags) if flags & libc::O_PATH != 0 => {}
+            Kind::Open(_) | Kind::OpenBy | Kind::Run | Kind::Change => self.fill(&found)?,
+            Kind::Look { .. } | Kind::Enter | Kind::Make | Kind::Remove => {}
         }
+        Ok(AnswerToCall::Pass)
+    }
+
+    /// Empties a stand-in whose bytes have not been asked for. The kernel does so, too, unless the program may not open the file after
+    /// all; then it has the time that it gets here. `false`: the bytes have been asked for.
+    fn empty(&self, found: &FoundName) -> Result<bool, i32> {
+        let _guard = locked(&self.filling);
+        let mut seen = self.seen();
+        let Some(of) = seen.stand_ins.get_mut(&found.inode).filter(|of| of.copy.is_none()) else {
+            return Ok(false);
+        };
+        let empty = || {
+            let file = File::from(open_again(&found.fd, libc::O_WRONLY)?);
+            file.set_len(0)?;
+            file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + EMPTYING))
+        };
+        empty().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        of.is_emptied = true;
+        // The file is the program's own, so it may have its number, and no name but that of the program.
+        let _ = fs::remove_file(&of.held);
+        Ok(true)
     }
 
     // ------------------------------------------------------------ names
@@ -352,6 +469,9 @@ impl Program {
 
     /// Puts what home has under this name into the sandbox: a stand-in, or a directory. `opens`: the program opens it.
     fn place(&self, name: &Path, opens: bool) -> Result<(), i32> {
+        if self.declared.is_output(name) || self.is_removed(name) {
+            return Ok(());
+        }
         if opens && let Some(copy) = self.ask_file(name)? {
             let of = fs::metadata(&copy.path).map_err(|error| self.refuse(&copy.path, &error))?;
             let modified = copy.modified_ns.map(time_of);
@@ -366,17 +486,30 @@ impl Program {
         }
     }
 
+    /// Whether the program has removed this, or a directory above it.
+    fn is_removed(&self, name: &Path) -> bool {
+        let brought = |path: &&Path| self.seen().brought.contains(*path);
+        name.ancestors().filter(brought).any(|path| self.sandbox.join(path).symlink_metadata().is_err())
+    }
+
     fn make_folder(&self, name: &Path) -> Result<(), i32> {
-        for folder in
-            name.ancestors().filter(|folder| !folder.as_os_str().is_empty()).collect::<Vec<_>>().iter().rev()
-        {
-            let path = self.sandbox.join(folder);
-            match fs::create_dir(&path) {
+        let _guard = locked(&self.filling);
+        self.make_folders(name).map_err(|error| self.refuse(name, &error))
+    }
+
+    fn make_folders(&self, name: &Path) -> io::Result<()> {
+        let mut folders: Vec<_> = name.ancestors().filter(|folder| !folder.as_os_str().is_empty()).collect();
+        while let Some(folder) = folders.pop() {
+            if self.seen().brought.contains(folder) {
+                continue;
+            }
+            match fs::create_dir(self.sandbox.join(folder)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => {
-                    let of =
-                        made.and_then(|()| path.metadata()).map_err(|error| self.refuse(folder, &error))?;
-                    self.seen().folders.insert((of.dev(), of.ino()));
+                    made?;
+                    let mut seen = self.seen();
+                    seen.brought.insert(folder.to_owned());
+                    seen.folders.insert(folder.to_owned());
                 }
             }
         }
@@ -392,6 +525,9 @@ impl Program {
         copy: Option<Copy>,
     ) -> Result<(), i32> {
         let _guard = locked(&self.filling);
+        if self.seen().brought.contains(name) {
+            return Ok(());
+        }
         if self.seen().stand_ins.len() >= STAND_INS_MAX {
             self.note(format!(
                 "it names more than {STAND_INS_MAX} files of home: declare a directory, or fewer"
@@ -400,8 +536,8 @@ impl Program {
         }
         let path = self.sandbox.join(name);
         let make = || {
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent)?;
+            if let Some(parent) = name.parent() {
+                self.make_folders(parent)?;
             }
             let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
             let file = match made {
@@ -409,27 +545,47 @@ impl Program {
                 made => made?,
             };
             file.set_len(size_bytes)?;
-            let of = file.metadata()?;
-            let stand_in = StandIn { name: name.to_owned(), copy, full: None };
-            self.seen().stand_ins.insert((of.dev(), of.ino()), stand_in);
             file.set_permissions(Permissions::from_mode(mode.unwrap_or(0o644)))?;
-            modified.map_or(Ok(()), |time| file.set_times(FileTimes::new().set_modified(time)))
+            if let Some(time) = modified {
+                file.set_times(FileTimes::new().set_modified(time))?;
+            }
+            let of = file.metadata()?;
+            let held = self.hold(&path)?;
+            let stand_in = StandIn { name: name.to_owned(), copy, full: None, is_emptied: false, held };
+            let mut seen = self.seen();
+            seen.stand_ins.insert((of.dev(), of.ino()), stand_in);
+            seen.brought.insert(name.to_owned());
+            Ok(())
         };
         make().map_err(|error| self.refuse(name, &error))
+    }
+
+    /// Gives a stand-in its second name.
+    fn hold(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut seen = self.seen();
+        if seen.n_held == 0 {
+            fs::DirBuilder::new().mode(0o700).create(&self.held)?;
+        }
+        seen.n_held += 1;
+        let held = self.held.join(seen.n_held.to_string());
+        fs::hard_link(path, &held).map(|()| held)
     }
 
     /// The directory gets all names that home has there.
     fn complete(&self, folder: &FoundName) -> Result<(), i32> {
         let Some(name) = self.name_of(folder) else { return Ok(()) };
-        if self.seen().complete.contains(&folder.inode) {
+        if self.seen().complete.contains(&name) {
             return Ok(());
         }
         let entries = self.ask_folder(&name)?.unwrap_or_default();
         if !entries.is_empty() {
-            self.seen().folders.insert(folder.inode);
+            self.seen().folders.insert(name.clone());
         }
         for (entry, what) in entries {
             let name = name.join(entry);
+            if self.declared.is_output(&name) {
+                continue;
+            }
             match what {
                 Entry::Folder => self.make_folder(&name)?,
                 Entry::File { size_bytes, modified, mode } => {
@@ -437,7 +593,7 @@ impl Program {
                 }
             }
         }
-        self.seen().complete.insert(folder.inode);
+        self.seen().complete.insert(name);
         Ok(())
     }
 
@@ -461,7 +617,7 @@ impl Program {
     fn fill(&self, found: &FoundName) -> Result<(), i32> {
         let copy = self.copy_of(found.inode)?;
         let _guard = locked(&self.filling);
-        if self.seen().stand_ins.get(&found.inode).is_none_or(|of| of.full.is_some()) {
+        if self.seen().stand_ins.get(&found.inode).is_none_or(|of| of.full.is_some() || of.is_emptied) {
             return Ok(());
         }
         let here = PathBuf::from(format!("/proc/self/fd/{}", found.fd.as_raw_fd()));
@@ -538,11 +694,11 @@ impl Program {
         (!seen.errors.is_empty()).then(|| format!("{}{more}", seen.errors.join("; ")))
     }
 
-    /// The files that the program has made. `declared`: the names of inputs and outputs.
+    /// The files that the program has made, besides declared outputs.
     ///
     /// # Errors
     /// Why what it left is not to be kept, as a sentence.
-    pub(super) fn made(&self, declared: &HashSet<String>) -> Result<Vec<MadeFile>, String> {
+    pub(super) fn made(&self) -> Result<Vec<MadeFile>, String> {
         let mut made = vec![];
         let mut folders = vec![PathBuf::new()];
         let look = |error: io::Error| format!("what the program made cannot be looked at: {error}");
@@ -557,12 +713,14 @@ impl Program {
                     ));
                 };
                 let is_aside = path.file_name().is_some_and(|last| last == "__pycache__");
-                if is_aside || name.starts_with(".eyas-") || declared.contains(&name) {
+                if is_aside || name.starts_with(".eyas-") || self.declared.outputs.contains(&path) {
                     continue;
                 }
                 let kind = entry.file_type().map_err(look)?;
                 if kind.is_dir() {
                     folders.push(path);
+                } else if self.is_as_declared(&path)? {
+                    continue;
                 } else if kind.is_file() || kind.is_symlink() {
                     made.extend(self.made_at(name, &path, kind.is_symlink())?);
                 }
@@ -570,6 +728,30 @@ impl Program {
         }
         made.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(made)
+    }
+
+    /// Whether this is a declared input, or is in one, and has the bytes with which the program began.
+    fn is_as_declared(&self, path: &Path) -> Result<bool, String> {
+        let before = match self.seen().inputs.get(path) {
+            None => return Ok(false),
+            Some(None) => return Ok(true),
+            Some(Some(before)) => *before,
+        };
+        let at = self.sandbox.join(path);
+        let look = |error: io::Error| format!("{} cannot be looked at: {error}", shown_path(path));
+        let of = fs::symlink_metadata(&at).map_err(look)?;
+        let now = InputState::of(&of);
+        if now == before {
+            return Ok(true);
+        }
+        let input = self.declared.inputs.iter().find(|(name, _)| name == path);
+        if input.is_some_and(|(_, source)| of.is_file() && is_same(&at, source).unwrap_or(false)) {
+            return Ok(true);
+        }
+        match input.is_some() && now.inode == before.inode {
+            true => Err(changed_in_place(path)),
+            false => Ok(false),
+        }
     }
 
     fn made_at(&self, name: String, path: &Path, is_link: bool) -> Result<Option<MadeFile>, String> {
@@ -583,7 +765,9 @@ impl Program {
         }
         if let Some(stand_in) = self.seen().stand_ins.get(&(of.dev(), of.ino())).cloned() {
             let is_there = stand_in.name == path;
+            let was_emptied = of.modified().map_err(look)? != SystemTime::UNIX_EPOCH + EMPTYING;
             match (&stand_in.full, &stand_in.copy) {
+                (None, _) if stand_in.is_emptied && (was_emptied || !is_there) => {}
                 (None, _) if is_there => return Ok(None),
                 (None, _) => {
                     return Err(format!(
@@ -596,10 +780,7 @@ impl Program {
                 (Some(_), Some(copy)) => {
                     let is_same = is_same(&real, &copy.path).map_err(look)?;
                     if !is_same {
-                        return Err(format!(
-                            "the program changed {} in place: a task that runs twice would change it twice, so it has to write to another name",
-                            shown_path(&stand_in.name)
-                        ));
+                        return Err(changed_in_place(&stand_in.name));
                     }
                     if is_there {
                         return Ok(None);
@@ -618,6 +799,23 @@ impl Program {
             n_links: if is_link { of.nlink() + 1 } else { of.nlink() },
         }))
     }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.seen().n_held > 0
+            && let Err(error) = eyas_runner::sandbox::remove_tree(&self.held)
+        {
+            eyas_text::say!("eyas: {error}");
+        }
+    }
+}
+
+fn changed_in_place(name: &Path) -> String {
+    format!(
+        "the program changed {} in place: a task that runs twice would change it twice, so it has to write to another name",
+        shown_path(name)
+    )
 }
 
 /// Whether the call makes a file, and nothing is read of one that was there before.

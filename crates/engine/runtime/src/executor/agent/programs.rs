@@ -170,6 +170,9 @@ impl Agent {
         let Some(spec) = launch.find_spec() else {
             return self.node.end_at_once(id, attempt.spec.outputs.len());
         };
+        if spec.watched.is_some() {
+            self.supervisors.expect(&spec);
+        }
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         attempt.slot = Some(self.slots.run(spec.clone(), self.node.session.core().takes_parts()));
         attempt.run_spec = Some(spec);

@@ -11,7 +11,7 @@ use eyas_core::event::*;
 use eyas_storage::{ErrorKind, Homes, Listing, Location};
 use eyas_terms::{Failure, FailureKind, ObjectId};
 use eyas_text::shown;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,18 +124,13 @@ impl Agent {
         }
         let Some(attempt) = self.attempts.find(id) else { return };
         if exit.result.is_err() {
+            // Its end removes files.
+            tokio::task::spawn_blocking(move || drop(program));
             return self.end_found(id, exit);
         }
-        let spec = &attempt.spec;
-        let declared: HashSet<String> = spec
-            .inputs
-            .iter()
-            .chain(&spec.outputs)
-            .map(|(name, _)| name.trim_end_matches('/').to_owned())
-            .collect();
         let (inputs, key) = (self.inputs.clone(), attempt.key);
         tokio::task::spawn_blocking(move || {
-            let made = program.made(&declared);
+            let made = program.made();
             let _ = inputs.send(Input::FilesFound { key, exit, made });
         });
     }
