@@ -288,3 +288,54 @@ def test_a_folder_of_home_that_a_path_leads_through_is_not_moved_in_part(run: Ru
         (tmp_path / "d" / name).write_text(f"{name}\n")
     watch(run, tmp_path, 'python3 -c \'import shutil; open("d/x"); shutil.move("d", "e")\'')
     assert {path.name: path.read_text() for path in (tmp_path / "e").iterdir()} == {"x": "x\n", "y": "y\n"}
+
+
+RACE = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static char path[8];
+static volatile int stop;
+static void *change(void *x) {
+  while (!stop) { path[0] = 'a'; for (volatile int i = 0; i < 2000; i++); path[0] = 'b'; for (volatile int i = 0; i < 20; i++); }
+  return x;
+}
+int main() {
+  int n_zeros = 0;
+  close(open(".", O_RDONLY | O_DIRECTORY));
+  for (int i = 0; i < 100; i++) {
+    pthread_t thread;
+    sprintf(path, "a%02d", i);
+    close(open(path, O_RDONLY));
+    stop = 0;
+    pthread_create(&thread, 0, change, 0);
+    for (int k = 0; k < 20; k++) {
+      char byte = 1;
+      int fd = open(path, O_RDONLY);
+      n_zeros += fd >= 0 && read(fd, &byte, 1) == 1 && byte == 0;
+      close(fd);
+    }
+    stop = 1;
+    pthread_join(thread, 0);
+  }
+  printf("%d\n", n_zeros);
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_zeros_that_a_program_reads_by_changing_a_path_count_for_nothing(run: Run, tmp_path: Path) -> None:
+    """One thread opens a file, and another one changes the path after it was looked at."""
+    (tmp_path / "race.c").write_text(RACE)
+    subprocess.run(["cc", "-pthread", "-o", "race", "race.c"], cwd=tmp_path, check=True)
+    for n in range(100):
+        (tmp_path / f"a{n:02}").write_text("a\n")
+        (tmp_path / f"b{n:02}").write_text("b\n")
+    write_list(tmp_path / "t.jsonl", {"command": "./race > n_zeros", "watch": True})
+    told = run("run", "t.jsonl", cwd=tmp_path, status=None).stderr
+    if "1 failed" in told:
+        assert "before its bytes were there: one of its threads changed the path" in told
+        assert not (tmp_path / "n_zeros").exists()
+    else:
+        assert (tmp_path / "n_zeros").read_text() == "0\n"

@@ -184,6 +184,7 @@ struct SeenNames {
 struct StandIn {
     /// Its name below the sandbox.
     name: PathBuf,
+    size_bytes: u64,
     /// The copy that is on this node, once the program has opened the file.
     copy: Option<Copy>,
     /// The sandbox has the bytes; this is when its file was changed last.
@@ -546,12 +547,12 @@ impl Program {
             };
             file.set_len(size_bytes)?;
             file.set_permissions(Permissions::from_mode(mode.unwrap_or(0o644)))?;
-            if let Some(time) = modified {
-                file.set_times(FileTimes::new().set_modified(time))?;
-            }
+            let time = modified.map_or_else(|| file.metadata()?.modified(), Ok)?;
+            file.set_times(FileTimes::new().set_modified(time).set_accessed(time))?;
             let of = file.metadata()?;
             let held = self.hold(&path)?;
-            let stand_in = StandIn { name: name.to_owned(), copy, full: None, is_emptied: false, held };
+            let stand_in =
+                StandIn { name: name.to_owned(), size_bytes, copy, full: None, is_emptied: false, held };
             let mut seen = self.seen();
             seen.stand_ins.insert((of.dev(), of.ino()), stand_in);
             seen.brought.insert(name.to_owned());
@@ -623,6 +624,10 @@ impl Program {
         let here = PathBuf::from(format!("/proc/self/fd/{}", found.fd.as_raw_fd()));
         let fill = || {
             let of = fs::metadata(&here)?;
+            let stand_in = self.seen().stand_ins.get(&found.inode).cloned();
+            if let Some(stand_in) = stand_in.filter(|stand_in| was_opened(&of, stand_in.size_bytes)) {
+                self.note(opened_without_bytes(&stand_in.name));
+            }
             fs::set_permissions(&here, Permissions::from_mode(0o600))?;
             let mut to = File::from(open_again(&found.fd, libc::O_WRONLY)?);
             let n_bytes = io::copy(&mut File::open(&copy.path)?, &mut to)?;
@@ -727,7 +732,18 @@ impl Program {
             }
         }
         made.sort_by(|a, b| a.name.cmp(&b.name));
+        self.check_unopened()?;
         Ok(made)
+    }
+
+    /// Whether the program has opened none of the stand-ins that have no bytes.
+    fn check_unopened(&self) -> Result<(), String> {
+        for of in self.seen().stand_ins.values().filter(|of| of.full.is_none() && !of.is_emptied) {
+            if fs::symlink_metadata(&of.held).is_ok_and(|file| was_opened(&file, of.size_bytes)) {
+                return Err(opened_without_bytes(&of.name));
+            }
+        }
+        Ok(())
     }
 
     /// Whether this is a declared input, or is in one, and has the bytes with which the program began.
@@ -809,6 +825,20 @@ impl Drop for Program {
             eyas_text::say!("eyas: {error}");
         }
     }
+}
+
+/// Whether a stand-in without bytes was read, or has another size. Who opens one gets its bytes first, unless the path was changed in the
+/// program's memory after it was looked at. Then the program has read zeros, and the file has another time of access than it was made with.
+fn was_opened(stand_in: &fs::Metadata, size_bytes: u64) -> bool {
+    (stand_in.atime(), stand_in.atime_nsec()) > (stand_in.mtime(), stand_in.mtime_nsec())
+        || stand_in.len() != size_bytes
+}
+
+fn opened_without_bytes(name: &Path) -> String {
+    format!(
+        "the program opened {} before its bytes were there: one of its threads changed the path while another one opened it",
+        shown_path(name)
+    )
 }
 
 fn changed_in_place(name: &Path) -> String {
