@@ -966,6 +966,8 @@ def test_several_dispatchers_take_calls(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
             c.submit(divmod, 1, 0).result(60)
         assert list(c.map_calls(abs, range(-100, 0), chunksize=7)) == list(range(100, 0, -1))
+        assert list(c.map(abs, range(-40, 0), name="named")) == list(range(40, 0, -1))
+        assert list(c.runs("named")[-1].results()) == list(range(40, 0, -1))
         sleeps = c.submit(time.sleep, 1000)
     assert sleeps.cancelled()
 

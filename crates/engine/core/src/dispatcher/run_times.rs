@@ -396,10 +396,18 @@ mod tests {
         }
         let mut predicted = Predicted::default();
         let n_more = |size: TaskSize| if size == licensed { 5 } else { u64::MAX };
-        times.predict(&mut predicted, |size| if size == vast { 0 } else { 4 / u64::from(size.cpus) }, n_more);
+        let n_per_node = |size| if size == vast { 0 } else { 4 / u64::from(size.cpus) };
+        times.predict(&mut predicted, n_per_node, n_more, |_, _| 0, |_, _, _| 0);
         let parts: u64 = predicted.queued.iter().map(|work| work.parts).sum();
         assert_eq!(parts, NODE_PARTS * (10 + 2 * 10 + 5) / 4);
         assert_eq!(predicted.n_too_large, 3);
+        // Others have one of those that run, and room for the vast ones and for one of those that take two cpus.
+        times.not_ready(stage, ONE);
+        times.reserved(stage, ONE);
+        let fit = |_, size, n: u64| if size == vast { n } else { n.min(u64::from(size == two)) };
+        times.predict(&mut predicted, n_per_node, n_more, |_, size| u64::from(size == ONE), fit);
+        assert_eq!((predicted.queued_parts(), predicted.running), (NODE_PARTS * (9 + 2 * 9 + 5) / 4, vec![]));
+        assert_eq!(predicted.n_too_large, 0);
     }
 
     #[test]
