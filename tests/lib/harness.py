@@ -197,8 +197,12 @@ def wait_until(
     what: str,
     timeout: float = PATIENCE_S,
     alive: Background | None = None,
+    instead: Callable[[], str] = lambda: "",
 ) -> None:
-    """Poll until `condition` holds; fails with `what` after `timeout` seconds, or when `alive` has ended."""
+    """Poll until `condition` holds; fails with `what` after `timeout` seconds, or when `alive` has ended.
+
+    `instead` says what there is in place of it.
+    """
     deadline = time.monotonic() + timeout
     while True:
         # Asked before the condition, so that what a process does last still counts.
@@ -210,7 +214,7 @@ def wait_until(
             pytest.fail(f"waited for {what}, but\n{alive.finished()}")
         if time.monotonic() > deadline:
             said = f"\n--- stdout\n{shown(alive.stdout)}\n--- stderr\n{shown(alive.stderr)}" if alive else ""
-            pytest.fail(f"waited {timeout:.0f} s for {what}{said}")
+            pytest.fail(f"waited {timeout:.0f} s for {what}{said}{shown(instead())}")
         time.sleep(POLL_S)
 
 

@@ -290,7 +290,11 @@ def test_a_run_within_a_job_of_slurm_takes_the_nodes_of_the_job(
         f"--chdir={tmp_path}",
     ]
     batch.ask(*words, f"--output={log}", f"--export=ALL{exports}", str(job))
-    wait_until(lambda: log.exists() and "status " in log.read_text(), "the job's end")
+
+    def instead() -> str:
+        return f"\n--- queue\n{batch.queue()}\n--- log\n{log.read_text() if log.exists() else None}"
+
+    wait_until(lambda: log.exists() and "status " in log.read_text(), "the job's end", instead=instead)
     assert log.read_text().endswith("status 0\n"), log.read_text()
     assert "12 tasks in" in log.read_text() and ": 12 done, 0 failed" in log.read_text()
     nodes = [cluster.output(f"t{i}").decode().strip() for i in range(12)]
