@@ -37,12 +37,16 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
     (tmp_path / "out").mkdir()
     (tmp_path / "tool").write_text("#!/bin/sh\ncat data/x.txt\n")
     (tmp_path / "tool").chmod(0o755)
+    # The kernel looks for what runs a script, and no call names it.
+    (tmp_path / "script").write_text("#!./tool\n")
+    (tmp_path / "script").chmod(0o755)
     lines = {
         "read": "cat data/x.txt > out/read",
         "child": "sh -c 'sh -c \"cat data/deep/y.txt\"' > out/child",
         "list": "ls data data/deep > out/list; find data -type f | sort >> out/list",
         "size": "stat -c %s data/x.txt > out/size; test ! -e data/none",
         "tool": "./tool > out/tool",
+        "interpreter": "./script > out/interpreter",
         "copy": "cp data/x.txt out/copy",
         "moved": "cd data && cat ../data/./deep/../x.txt > ../out/moved",
         "append": "echo one > t; mv t out/append; rm -f never; echo two > gone; rm gone",
@@ -64,6 +68,7 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "child": "y\n",
         "size": "2\n",
         "tool": "x\n",
+        "interpreter": "x\n",
         "copy": "x\n",
         "moved": "x\n",
         "append": "one\n",
@@ -71,7 +76,7 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "map": "x\n",
         "walk": "['x.txt', 'y.txt']\n",
     }
-    assert {path.name for path in tmp_path.iterdir()} - {".eyas-test", "t.jsonl"} == {"data", "out", "tool"}
+    assert {path.name for path in tmp_path.iterdir()} - {".eyas-test", "t.jsonl"} == {"data", "out", "tool", "script"}
     told = run("explain", "read", cwd=tmp_path).stdout
     assert "data/x.txt" in told and "named by the program, not declared" in told
     assert "Made, and not declared" in told and "out/read" in told

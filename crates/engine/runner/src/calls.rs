@@ -5,7 +5,7 @@ use crate::seccomp::{Call, Listener};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -13,6 +13,8 @@ use std::path::{Component, Path, PathBuf};
 /// The longest path that the kernel takes.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
 const PAGE: usize = 4096;
+/// Programs that run one another by their first lines, as the kernel has it.
+pub const SCRIPTS_MAX: u32 = 5;
 /// Symbolic links on the way to a file, as the kernel has it.
 const LINKS_MAX: u32 = 40;
 
@@ -192,6 +194,16 @@ pub fn open_again(fd: &OwnedFd, flags: i32) -> io::Result<OwnedFd> {
     let path = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
     // SAFETY: the text ends in a NUL byte and lives until the call is over.
     owned(unsafe { libc::open(path.as_ptr(), flags) })
+}
+
+/// The program that the first line of this one says to run it with.
+pub fn interpreter_of(program: &OwnedFd) -> Option<PathBuf> {
+    let mut head = [0; 256];
+    let mut file = fs::File::from(open_again(program, libc::O_RDONLY | libc::O_NONBLOCK).ok()?);
+    let n = file.read(&mut head).ok()?;
+    let line = head[..n].strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.trim_ascii();
+    let name = line.split(|byte| *byte == b' ' || *byte == b'\t').next()?;
+    (!name.is_empty()).then(|| OsString::from_vec(name.to_vec()).into())
 }
 
 /// The path at this place in the memory of a process; `None`: there is none, or it is empty.

@@ -11,21 +11,17 @@ use crate::files::Options;
 use crate::keeper::Keeper;
 use crate::skeleton::{FoundEntry, Skeleton};
 use eyas_catalog::Access;
-use eyas_runner::calls::{Walk, each_call, open_again, open_path, seen_from_here};
+use eyas_runner::calls::{
+    SCRIPTS_MAX, Walk, each_call, interpreter_of, open_again, open_path, seen_from_here,
+};
 use eyas_runner::seccomp::{Call, Filter, Kind, Listener};
 use eyas_text::say;
-use std::ffi::OsStr;
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-
-/// Programs that run one another by their first lines, as the kernel has it.
-const SCRIPTS_MAX: u32 = 5;
 
 /// The supervisor of a program.
 pub struct Notified {
@@ -186,21 +182,14 @@ impl Answers {
         if matches!(found, FoundEntry::File { .. }) {
             self.skeleton.fill(*number)?;
         }
-        let mut head = [0; 256];
-        let n = open_again(fd, libc::O_RDONLY | libc::O_NONBLOCK)
-            .and_then(|file| fs::File::from(file).read(&mut head))
-            .unwrap_or(0);
-        let Some(line) = head[..n].strip_prefix(b"#!") else { return Ok(()) };
-        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
-        let program = line.split(|byte| *byte == b' ' || *byte == b'\t').next().unwrap_or_default();
-        let path = Path::new(OsStr::from_bytes(program));
+        let Some(path) = interpreter_of(fd) else { return Ok(()) };
         if n_before >= SCRIPTS_MAX || !path.starts_with(&self.at) {
             return Ok(());
         }
         if let Ok(below) = path.strip_prefix(&self.at) {
             self.skeleton.make(below)?;
         }
-        match open_path(path, 0).ok().and_then(|fd| self.opened(fd)) {
+        match open_path(&path, 0).ok().and_then(|fd| self.opened(fd)) {
             Some(opened) => self.fill_program(&opened, n_before + 1),
             None => Ok(()),
         }

@@ -15,7 +15,9 @@
 
 use super::agent::{Input, Inputs};
 use super::watched_files::{Answer, Copy, Entries, Entry, MadeFile};
-use eyas_runner::calls::{Walk, each_call, open_again, open_path, path_at, seen_from_here};
+use eyas_runner::calls::{
+    SCRIPTS_MAX, Walk, each_call, interpreter_of, open_again, open_path, path_at, seen_from_here,
+};
 use eyas_runner::seccomp::{Call, Kind, Listener};
 use eyas_runner::watched::{Door, Meeting};
 use eyas_runner::{ByteString, RunSpec};
@@ -256,7 +258,7 @@ impl Program {
         let waiting = Arc::new(());
         let unreadable = |_: &Call| {
             self.note(
-                "one of its processes keeps its memory from others, so its calls cannot be read".into(),
+                "one of its processes keeps its memory from others, so it cannot be seen what it opens: declare the files of this task".into(),
             );
             Some(libc::EACCES)
         };
@@ -309,7 +311,9 @@ impl Program {
             (Kind::Make, _) => missing().is_none_or(|(name, is_last)| is_last && self.has_folder(&name)),
             (Kind::Change, Some(found)) => !found.is_stand_in && call.to.1 == 0,
             (Kind::Change, None) => call.to.1 == 0 && missing().is_none(),
-            (Kind::Run, Some(found)) => !found.is_stand_in && !found.is_set_id,
+            (Kind::Run, Some(found)) => {
+                !found.is_stand_in && !found.is_set_id && self.name_of(found).is_none()
+            }
             (Kind::Look { .. } | Kind::Enter, Some(_)) => true,
             (Kind::Open(_) | Kind::OpenBy | Kind::Remove, Some(found)) if found.is_folder => {
                 self.name_of(found).is_none_or(|name| self.seen().complete.contains(&name))
@@ -385,21 +389,42 @@ impl Program {
             ));
             return Err(libc::EPERM);
         }
-        if !self.is_stand_in(found.inode) {
-            return Ok(AnswerToCall::Pass);
+        if self.is_stand_in(found.inode) {
+            self.give_bytes(call, &found)?;
         }
+        if call.kind == Kind::Run {
+            self.bring_interpreter(call, &found, 0)?;
+        }
+        Ok(AnswerToCall::Pass)
+    }
+
+    /// Makes a stand-in ready for what the call does with it.
+    fn give_bytes(&self, call: &Call, found: &FoundName) -> Result<(), i32> {
         match call.kind {
             // Nothing of it is read, so it is the program's own from here on, unless it has read it before.
             Kind::Open(flags) if flags & libc::O_TRUNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY => {
-                if !self.empty(&found)? {
-                    self.fill(&found)?;
+                if !self.empty(found)? {
+                    self.fill(found)?;
                 }
             }
             Kind::Open(flags) if flags & libc::O_PATH != 0 => {}
-            Kind::Open(_) | Kind::OpenBy | Kind::Run | Kind::Change => self.fill(&found)?,
+            Kind::Open(_) | Kind::OpenBy | Kind::Run | Kind::Change => self.fill(found)?,
             Kind::Look { .. } | Kind::Enter | Kind::Make | Kind::Remove => {}
         }
-        Ok(AnswerToCall::Pass)
+        Ok(())
+    }
+
+    /// The kernel opens what the first line of a program says without a call that stops.
+    fn bring_interpreter(&self, call: &Call, program: &FoundName, n_before: u32) -> Result<(), i32> {
+        let Some(path) = interpreter_of(&program.fd).filter(|_| n_before < SCRIPTS_MAX) else {
+            return Ok(());
+        };
+        let call = Call { kind: Kind::Open(libc::O_RDONLY), directory: libc::AT_FDCWD, to: (0, 0), ..*call };
+        self.try_answer(&call, &path, self.find(&call, &path))?;
+        match self.find(&call, &path).filter(|found| self.name_of(found).is_some()) {
+            Some(found) => self.bring_interpreter(&call, &found, n_before + 1),
+            None => Ok(()),
+        }
     }
 
     /// Empties a stand-in whose bytes have not been asked for. The kernel does so, too, unless the program may not open the file after
