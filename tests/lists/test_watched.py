@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from buckets import moto
 from harness import Run
 from lists import write_list
 
@@ -76,7 +77,12 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "map": "x\n",
         "walk": "['x.txt', 'y.txt']\n",
     }
-    assert {path.name for path in tmp_path.iterdir()} - {".eyas-test", "t.jsonl"} == {"data", "out", "tool", "script"}
+    assert {path.name for path in tmp_path.iterdir()} - {".eyas-test", "t.jsonl"} == {
+        "data",
+        "out",
+        "tool",
+        "script",
+    }
     told = run("explain", "read", cwd=tmp_path).stdout
     assert "data/x.txt" in told and "named by the program, not declared" in told
     assert "Made, and not declared" in told and "out/read" in told
@@ -344,3 +350,33 @@ def test_zeros_that_a_program_reads_by_changing_a_path_count_for_nothing(run: Ru
         assert not (tmp_path / "n_zeros").exists()
     else:
         assert (tmp_path / "n_zeros").read_text() == "0\n"
+
+
+def test_home_may_be_a_bucket_or_another_folder(run: Run, tmp_path: Path) -> None:
+    with moto(tmp_path) as server:
+        bucket, env = server.new_bucket(), server.env()
+        for name, text in {"a.txt": "a\n", "sub/x": "x\n", "sub/y": "y\n"}.items():
+            server.ask("PUT", f"/{bucket}/h/{name}", text.encode())
+        at = f"s3://{bucket}/h"
+        line = "cat a.txt sub/* > new; ls | tr '\\n' ' ' >> new; rm sub/x; find sub -type f >> new; mkdir d; mv a.txt d/b"
+        write_list(tmp_path / "t.jsonl", {"command": line, "env": {"EYAS_WATCH": at}})
+        run("run", "t.jsonl", cwd=tmp_path, env=env)
+        inputs = {"new": f"{at}/new", "b": f"{at}/d/b"}
+        write_list(
+            tmp_path / "t.jsonl", {"command": "cat new b > c", "inputs": inputs, "outputs": {"c": "c"}}
+        )
+        run("run", "t.jsonl", cwd=tmp_path, env=env)
+        assert (tmp_path / "c").read_text() == "a\nx\ny\na.txt new sub sub/y\na\n"
+        map_it = ["map", "--range", "0..1", "--watch", "--shell"]
+        failed = run(
+            *map_it, "--env", f"EYAS_WATCH={at}", "--", "echo >> a.txt", cwd=tmp_path, env=env, status=1
+        )
+        assert "the program changed `a.txt` in place" in failed.stderr
+    (tmp_path / "there").mkdir()
+    run(*map_it, "--env", "EYAS_WATCH=there", "--", "echo one > r", cwd=tmp_path)
+    assert (tmp_path / "there/r").read_text() == "one\n"
+    write_list(tmp_path / "t.jsonl", {"command": "cat r > s", "env": {"EYAS_WATCH": "there"}})
+    run("run", "t.jsonl", cwd=tmp_path)
+    assert (tmp_path / "there/s").read_text() == "one\n"
+    wrong = run(*map_it, "--env", "EYAS_WATCH=ftp://x/", "--", "true", cwd=tmp_path, status=2).stderr
+    assert "--env" in wrong and "the scheme `ftp` is unknown" in wrong

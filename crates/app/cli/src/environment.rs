@@ -131,9 +131,14 @@ fn variable(text: &str) -> Result<(String, String), String> {
             }
         },
     };
-    match value.contains('\0') {
-        true => Err("the value holds a NUL byte".into()),
-        false => Ok((name.into(), value)),
+    match (name, value.contains('\0')) {
+        (_, true) => Err("the value holds a NUL byte".into()),
+        (WATCH_VARIABLE, false) => {
+            let here = std::env::current_dir().map_err(|error| error.to_string())?;
+            let at = eyas_storage::Location::parse(&value, &here).map_err(|error| error.to_string())?;
+            Ok((name.into(), at.as_str().to_owned()))
+        }
+        (_, false) => Ok((name.into(), value)),
     }
 }
 

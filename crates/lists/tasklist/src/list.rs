@@ -746,9 +746,16 @@ fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, b
             return Err(bad(name, Error::invalid(why).field("env")));
         }
         push_text(chunk, "env", name)?;
-        let here = if base.is_empty() { "/" } else { base };
-        let is_here = name == WATCH_VARIABLE && value.is_empty();
-        push_text(chunk, "env", if is_here { here } else { value })?;
+        match (&**name, value.is_empty()) {
+            (WATCH_VARIABLE, true) => push_text(chunk, "env", if base.is_empty() { "/" } else { base })?,
+            (WATCH_VARIABLE, false) => push(chunk, "env", |out| {
+                let pushed = location::push_location(out, value, base);
+                pushed.map_err(|e| {
+                    bad(value, Error::invalid(format!("{WATCH_VARIABLE}: {}", e.message)).field("env"))
+                })
+            })?,
+            _ => push_text(chunk, "env", value)?,
+        }
     }
     Ok(())
 }

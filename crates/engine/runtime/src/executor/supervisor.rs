@@ -690,6 +690,7 @@ impl Program {
         let (reply, answer) = channel();
         self.inputs.send(input(text.to_owned(), reply)).map_err(|_| libc::EIO)?;
         answer.recv().map_err(|_| libc::EIO)?.map_err(|why| {
+            let name = if text.is_empty() { Path::new(".") } else { name };
             self.note(format!("{} cannot be {what}: {why}", shown_path(name)));
             libc::EIO
         })
