@@ -1,15 +1,37 @@
 //! Slow homes. One large file that all nodes read leaves home once, and goes from node to node. Many files, each read by a few
 //! short tasks, come while programs run.
 
-use eyas_core::placement::affinity;
+use eyas_core::placement::{affinity, max_compute_util};
 use eyas_papers::workload::stacking::{Format, Locality, StackingConfig, stacking};
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
+use eyas_sim::workload::Workload;
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::world::{Scheduling, simulate};
+use eyas_terms::rng::Rng;
 use serde_json::json;
 
 const MB: u64 = 1_000_000;
+const IMAGE_BYTES: u64 = 6_100_000;
+
+/// A task for each of `reads`, which reads the files of these names and takes `run_s` seconds.
+fn tasks_that_read(files: &[(String, u64)], reads: Vec<Vec<String>>, run_s: f64) -> Workload {
+    let id = |i: usize| format!("t{i:03}");
+    let task = |(i, inputs): (usize, &Vec<String>)| json!({"name": "t", "id": id(i), "parents": [], "children": [], "inputFiles": inputs, "outputFiles": []});
+    let file = |(name, bytes): &(String, u64)| json!({"id": name, "sizeInBytes": bytes});
+    let took = |i: usize| json!({"id": id(i), "runtimeInSeconds": run_s});
+    let text = json!({"name": "reads", "schemaVersion": "1.5", "workflow": {
+        "specification": {
+            "tasks": reads.iter().enumerate().map(task).collect::<Vec<_>>(),
+            "files": files.iter().map(file).collect::<Vec<_>>(),
+        },
+        "execution": {"makespanInSeconds": 1, "executedAt": "2026-11-28T00:00:00Z", "tasks": (0..reads.len()).map(took).collect::<Vec<_>>()},
+    }});
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.json");
+    std::fs::write(&path, text.to_string()).unwrap();
+    workflow(&path, &WorkflowConfig::default()).unwrap()
+}
 
 /// Four tasks of 0.5 s for each node, which all read one file from a home whose limit is known, as with `--home-rate`.
 fn run(nodes: u32, file_bytes: u64, home_bytes_per_s: u64, nic_bytes_per_s: f64) -> Summary {
@@ -22,22 +44,11 @@ fn run(nodes: u32, file_bytes: u64, home_bytes_per_s: u64, nic_bytes_per_s: f64)
         ..preset("this-machine").unwrap()
     };
     let n_tasks = nodes * 4;
-    let task = |i: u32| json!({"name": "t", "id": format!("t{i}"), "parents": [], "children": [], "inputFiles": ["db"], "outputFiles": []});
-    let took = |i: u32| json!({"id": format!("t{i}"), "runtimeInSeconds": 0.5});
-    let text = json!({"name": "slow-home", "schemaVersion": "1.5", "workflow": {
-        "specification": {
-            "tasks": (0..n_tasks).map(task).collect::<Vec<_>>(),
-            "files": [{"id": "db", "sizeInBytes": file_bytes}],
-        },
-        "execution": {"makespanInSeconds": 1, "executedAt": "2026-11-28T00:00:00Z", "tasks": (0..n_tasks).map(took).collect::<Vec<_>>()},
-    }});
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("w.json");
-    std::fs::write(&path, text.to_string()).unwrap();
+    let workload =
+        tasks_that_read(&[("db".into(), file_bytes)], vec![vec!["db".into()]; n_tasks as usize], 0.5);
     let mut scheduling = Scheduling::default();
     scheduling.dispatcher.placement = affinity::NAME.into();
     scheduling.dispatcher.placement_config.affinity.home_bytes_per_s = home_bytes_per_s;
-    let workload = workflow(&path, &WorkflowConfig::default()).unwrap();
     let s = simulate(&machine, &scheduling, &Faults::default(), workload, 1, None).unwrap();
     assert_eq!((s.n_done, s.n_failed), (u64::from(n_tasks), 0));
     s
@@ -96,5 +107,51 @@ fn the_next_file_comes_while_programs_run() {
         let s = simulate(&machine, &scheduling, &Faults::default(), workload, seed, None).unwrap();
         assert_eq!((s.n_done, s.n_failed), (1640, 0));
         assert!(s.makespan_s <= 1.2 * least_s, "seed {seed}: {} s, {least_s} s at least", s.makespan_s);
+    }
+}
+
+/// Stacking as it is evaluated on one machine: `n_objects` short tasks on two nodes, all at once, in random order. All tasks
+/// read the program and the list of objects, and each reads one image. Returns how often images were read from home.
+fn stack_on_two_nodes(n_objects: u32, n_files: u32, seed: u64) -> u64 {
+    let home_bytes_per_s = 40 * MB;
+    let machine = Machine {
+        nodes: 2,
+        slots_per_node: 1,
+        home_bytes_per_s: home_bytes_per_s as f64,
+        home_client_bytes_per_s: home_bytes_per_s as f64,
+        ..preset("this-machine").unwrap()
+    };
+    let mut images: Vec<u32> = (0..n_objects).map(|object| object % n_files).collect();
+    let mut rng = Rng::new(seed);
+    for last in (1..images.len()).rev() {
+        images.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+    let mut files: Vec<(String, u64)> = (0..n_files).map(|i| (format!("image{i}"), IMAGE_BYTES)).collect();
+    files.extend([("program".into(), 20_000), ("objects".into(), 30_000)]);
+    let reads = images.iter().map(|image| vec!["program".into(), "objects".into(), format!("image{image}")]);
+    let workload = tasks_that_read(&files, reads.collect(), 0.4);
+    let mut scheduling = Scheduling::default();
+    scheduling.dispatcher.placement = max_compute_util::NAME.into();
+    let s = simulate(&machine, &scheduling, &Faults::default(), workload, seed, None).unwrap();
+    assert_eq!((s.n_done, s.n_failed), (u64::from(n_objects), 0));
+    s.moved_home_bytes / IMAGE_BYTES
+}
+
+/// A node that has nothing else to do reads an image again that is on its way to the other node. This is so at the end, where
+/// few images are left.
+#[test]
+fn an_image_that_another_node_is_reading_is_not_read_from_home_again() {
+    for (n_objects, n_files) in
+        [(60, 43), (60, 30), (60, 15), (60, 12), (60, 6), (140, 70), (600, 300), (600, 20)]
+    {
+        for seed in 1..4 {
+            let n_read = stack_on_two_nodes(n_objects, n_files, seed);
+            let hits = f64::from(n_objects) - n_read as f64;
+            let ideal = f64::from(n_objects - n_files);
+            assert!(
+                hits >= 0.97 * ideal,
+                "{n_objects} objects in {n_files} images, seed {seed}: {n_read} read"
+            );
+        }
     }
 }

@@ -115,6 +115,37 @@ fn a_file_that_a_node_reads_from_home_is_not_read_by_a_second_node_while_there_i
 }
 
 #[test]
+fn a_task_that_lacks_fewer_files_on_their_way_goes_first_and_a_short_search_is_made_each_time() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 1);
+    let with_program = |file: &str| reads("program").reads(file);
+    // All tasks lack the program, which is on its way to the first node; only the last task lacks nothing else.
+    c.run(&[with_program("x"), with_program("x"), with_program("y")]);
+    c.expect(&["assign 0.1 to 1", "assign 2.1 to 2"]);
+    // No other task is left, so the search has no result.
+    c.done(2, (2, 1)).expect(&["end 2 done", "assign 1.1 to 2"]);
+    c.done(1, (0, 1)).done(2, (1, 1)).expect(&["end 0 done", "end 1 done", "end run 1"]);
+    // The next search is made all the same.
+    c.run(&[reads("v"), reads("v"), reads("w")]);
+    c.expect(&["assign 3.1 to 1", "assign 5.1 to 2"]);
+}
+
+#[test]
+fn a_long_search_without_result_is_made_again_when_something_has_arrived() {
+    let mut c = Cluster::with(|config| config.placement_config.ahead = false);
+    c.node(1, 1).node(2, 1);
+    let with_program = |file: &str| reads("program").reads(file);
+    let mut tasks = vec![with_program("x"), with_program("x"), with_program("x")];
+    tasks.extend((0..200).map(|i| with_program(&format!("y{i}"))));
+    c.run(&tasks);
+    c.expect(&["assign 0.1 to 1", "assign 3.1 to 2"]);
+    // The search for task 3 went through many tasks, so the next decision is taken without one.
+    c.done(2, (3, 1)).expect(&["end 3 done", "assign 1.1 to 2"]);
+    c.has(1, "program", "program", None);
+    c.done(2, (1, 1)).expect(&["end 1 done", "assign 4.1 to 2"]);
+}
+
+#[test]
 fn a_restarted_dispatcher_waits_for_executors_to_come_back() {
     let mut c = Cluster::new();
     let run = c.open(&[task("a").array(), task("b").array()]);

@@ -40,9 +40,9 @@ const SEARCH_REST_MAX: u32 = 4096;
 pub(super) const SOURCES_MAX: usize = 3;
 
 impl Schedule {
-    /// The policy's choice, with one exception: a task that lacks an input which another executor is about to
-    /// read from home comes after tasks that lack none. A moment later the input is a hit there, and home is
-    /// read once. No executor stays idle for this: where there is no other task to place, the task is placed.
+    /// The policy's choice, with one exception: a task that lacks inputs which another executor is about to
+    /// read from home comes after tasks that lack fewer of them. A moment later such an input is a hit there, and
+    /// home is read once. No executor stays idle for this: where there is no other task to place, the task is placed.
     fn choose(
         &mut self,
         work: &mut Workload,
@@ -53,42 +53,47 @@ impl Schedule {
         let first = self.ready.queue.place(&work.catalog, now, picks);
         let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
         let awaits = config.placement_config.await_arriving && self.ready.queue.bears_asides();
-        if !awaits
-            || self.attempts.arriving.is_empty()
-            || !self.attempts.reads_arriving(work, *executor, *pick)
-        {
+        if !awaits || self.attempts.arriving.is_empty() {
+            return first;
+        }
+        let mut other = (*executor, *pick);
+        let mut n_arriving = self.attempts.n_arriving(work, other.0, other.1);
+        if n_arriving == 0 {
             return first;
         }
         if self.ready.n_skips > 0 {
             self.ready.n_skips -= 1;
             return first;
         }
-        let kept = *pick;
+        let mut best = (n_arriving, other);
         let mut aside = vec![];
-        let mut other = (*executor, kept);
-        while aside.len() < ASIDE_MAX && self.attempts.reads_arriving(work, other.0, other.1) {
+        while n_arriving > 0 && aside.len() < ASIDE_MAX {
             self.leave_queue(work, other.1.key);
             aside.push(other.1.key);
             match (self.ready.queue.place(&work.catalog, now, picks), &picks[..]) {
                 (Ok(executor), [pick]) => other = (executor, *pick),
                 _ => break,
             }
+            n_arriving = self.attempts.n_arriving(work, other.0, other.1);
+            if n_arriving < best.0 {
+                best = (n_arriving, other);
+            }
         }
-        let found = !self.attempts.reads_arriving(work, other.0, other.1);
+        // A search that saw all tasks was short, and the queue's end is near.
+        let is_cut_off = aside.len() == ASIDE_MAX;
         for key in aside {
             let (array, i) = work.tasks.locate(key.task);
             self.unfold(work, now, key, array, i);
         }
-        picks.clear();
-        if found {
+        if best.0 == 0 {
             self.ready.n_skips_next = SEARCH_REST;
-            picks.push(other.1);
-            return Ok(other.0);
+        } else if is_cut_off {
+            self.ready.n_skips = self.ready.n_skips_next;
+            self.ready.n_skips_next = (self.ready.n_skips_next * 2).min(SEARCH_REST_MAX);
         }
-        self.ready.n_skips = self.ready.n_skips_next;
-        self.ready.n_skips_next = (self.ready.n_skips_next * 2).min(SEARCH_REST_MAX);
-        picks.push(kept);
-        first
+        picks.clear();
+        picks.push(best.1.1);
+        Ok(best.1.0)
     }
 
     /// Decides whether executors are given tasks ahead. The last tasks go to whichever executor is free
@@ -218,15 +223,15 @@ impl Schedule {
 }
 
 impl Attempts {
-    /// Whether `pick` lacks an input on `executor` that is on its way from home to another executor.
-    fn reads_arriving(&self, work: &mut Workload, executor: ExecutorId, pick: Pick) -> bool {
+    /// How many inputs that `pick` lacks on `executor` are on their way from home to another executor.
+    fn n_arriving(&self, work: &mut Workload, executor: ExecutorId, pick: Pick) -> usize {
         if pick.n_hits >= pick.n_inputs {
-            return false;
+            return 0;
         }
         let (array, i) = work.tasks.locate(pick.key.task);
         let array = work.tasks.arrays[array.0 as usize].array.clone();
         let inputs = work.inputs_of(work.tasks.run_of(pick.key.task), &array, i);
-        inputs.iter().any(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor))
+        inputs.iter().filter(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor)).count()
     }
 }
 

@@ -122,7 +122,10 @@ impl Dispatcher {
             self.on_made(executor, run, object, digest, size_bytes, out);
         }
         let checked = self.work.catalog.checked_run(object);
-        self.schedule.attempts.arriving.remove(&object);
+        if self.schedule.attempts.arriving.remove(&object).is_some() {
+            // The last search for a task may have failed for this object alone.
+            self.schedule.ready.n_skips = 0;
+        }
         match self.work.catalog.digest(object) {
             Some(known) if known == digest => {}
             Some(_) if version.is_none() || checked >= run => {
