@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness import need_program
+from playwright.sync_api import Browser, sync_playwright
 
 TESTS = Path(__file__).resolve().parent
 for folder in (TESTS.parent.parent / "stacking", TESTS.parent, TESTS):
@@ -18,3 +21,12 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from portals import make_survey_at
 
     return make_survey_at(tmp_path_factory.mktemp("portal") / "survey")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = need_program("chromium")
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield made
+        made.close()

@@ -1,4 +1,4 @@
-"""Portals and surveys for tests."""
+"""Portals, surveys and pages for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Page, expect
+
 APP = Path(__file__).resolve().parent.parent
+# How a browser shows pages on a phone, in the dark.
+PHONE: dict[str, Any] = {"viewport": {"width": 360, "height": 640}, "color_scheme": "dark"}
+# A busy machine takes its time.
+expect.set_options(timeout=60_000)
 
 
 @dataclass
@@ -67,3 +75,21 @@ def make_survey_at(folder: Path) -> Path:
 
     make_survey.make(folder, seed=5, n_exposures=6, n_targets=40, n_processes=2)
     return folder
+
+
+def check_page(page: Page) -> None:
+    """Rules for pages that all can use; and nothing is wider than the window."""
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0, f"{page.url} is {wide} pixels too wide"
+
+
+def go_by_keyboard(page: Page, role: Any, label: str) -> None:
+    """With the tabulator alone, from where the keyboard is."""
+    wanted = page.get_by_role(role, name=label, exact=True)
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if wanted.evaluate("element => element === document.activeElement"):
+            return
+    pytest.fail(f"the tabulator does not reach {label}")

@@ -25,8 +25,9 @@ import pytest
 from harness import need_program, wait_until
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+from playwright.sync_api import Browser, expect
 from portal import oidc
-from portals import Server, started
+from portals import PHONE, Server, check_page, go_by_keyboard, started
 
 TESTS = Path(__file__).resolve().parent
 PASSWORD = "correct horse battery"
@@ -213,6 +214,57 @@ def test_with_a_real_provider(tmp_path: Path, survey: Path) -> None:
         assert SECRET not in up.printed
         kept = (tmp_path / "data" / "portal.db").read_bytes()
         assert SECRET.encode() not in kept
+
+
+def test_its_pages_on_a_phone_in_the_dark_by_keyboard(tmp_path: Path, survey: Path, browser: Browser) -> None:
+    at, own = free_port(), free_port()
+    issuer, redirect = f"http://127.0.0.1:{at}", f"http://127.0.0.1:{own}/oidc/callback"
+    with portal_up(tmp_path, survey, issuer, own) as up, provider_up(tmp_path, at, redirect, 1):
+        made = httpx.post(f"{up.url}/sign-up", data={"name": "bo", "password": PASSWORD}, timeout=60)
+        assert made.status_code == 303
+        page = browser.new_page(**PHONE)
+        page.goto(f"{up.url}/sign-in?to=/account")
+        check_page(page)
+        go_by_keyboard(page, "link", "Sign in with Observatory")
+        page.keyboard.press("Enter")
+        # Two pages of the provider: who one is, and what the portal may know.
+        page.locator("input[name=login]").fill("ada")
+        page.locator("input[name=password]").fill("any")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_role("heading", name="Your name here")).to_be_visible()
+        check_page(page)
+        go_by_keyboard(page, "textbox", "Name")
+        page.keyboard.type("bo")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("the name bo is taken")
+        check_page(page)
+        page.get_by_label("Name").fill("ada")
+        go_by_keyboard(page, "button", "Make an account")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Account of ada")).to_be_visible()
+        check_page(page)
+        page.close()
+
+        # Who has an account links it. The provider does not take the browser away from the page that leads there.
+        page = browser.new_page(**PHONE)
+        page.route(f"{issuer}/**", lambda route: route.fulfill(status=204))
+        page.goto(f"{up.url}/sign-in?to=/account")
+        page.get_by_label("Name").fill("bo")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Account of bo")).to_be_visible()
+        check_page(page)
+        go_by_keyboard(page, "textbox", "Your password here")
+        page.keyboard.type(PASSWORD)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="To Observatory")).to_be_visible()
+        check_page(page)
+        # An answer that nobody has asked for.
+        page.goto(f"{redirect}?state=none&code=none")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        check_page(page)
+        page.close()
 
 
 def test_a_portal_that_makes_no_accounts_makes_none_of_identities(tmp_path: Path, survey: Path) -> None:

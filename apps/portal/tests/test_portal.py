@@ -20,16 +20,13 @@ import httpx
 import numpy as np
 import pytest
 from astropy.io import fits  # type: ignore[import-untyped]
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from harness import need_program, wait_until
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from portal import store
 from portal.index import Index
-from portals import Server, started
+from portals import PHONE, Server, check_page, go_by_keyboard, started
 
 PASSWORD = "correct horse battery"
-# A busy machine takes its time.
-expect.set_options(timeout=60_000)
 QUICK = ("--nodes", "0..2", "--slots", "2", "--home-wait", "1s", "--accounts-per-hour", "1000")
 
 
@@ -37,15 +34,6 @@ QUICK = ("--nodes", "0..2", "--slots", "2", "--home-wait", "1s", "--accounts-per
 def server(tmp_path_factory: pytest.TempPathFactory, survey: Path) -> Iterator[Server]:
     with started(tmp_path_factory.mktemp("portal") / "data", survey, *QUICK) as up:
         yield up
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = need_program("chromium")
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield made
-        made.close()
 
 
 def new_name() -> str:
@@ -114,14 +102,6 @@ def sign_up(page: Page, server: Server, name: str) -> None:
     expect(page.get_by_role("heading", name="New request")).to_be_visible()
 
 
-def check_page(page: Page) -> None:
-    """Rules for pages that all can use; and nothing is wider than the window."""
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
-    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0, f"{page.url} is {wide} pixels too wide"
-
-
 def test_from_signing_up_to_a_picture(server: Server, browser: Browser, tmp_path: Path) -> None:
     page = browser.new_page()
     faults: list[str] = []
@@ -188,31 +168,21 @@ def test_from_signing_up_to_a_picture(server: Server, browser: Browser, tmp_path
 
 
 def test_a_bad_list_on_a_phone_in_the_dark_by_keyboard(server: Server, browser: Browser) -> None:
-    context = browser.new_context(viewport={"width": 360, "height": 640}, color_scheme="dark")
-    page = context.new_page()
+    page = browser.new_page(**PHONE)
     page.goto(f"{server.url}/sign-up")
     name = new_name()
 
-    def go_to(role: Any, label: str) -> None:
-        """With the tabulator alone."""
-        wanted = page.get_by_role(role, name=label, exact=True)
-        for _ in range(40):
-            page.keyboard.press("Tab")
-            if wanted.evaluate("element => element === document.activeElement"):
-                return
-        pytest.fail(f"the tabulator does not reach {label}")
-
     check_page(page)
-    go_to("textbox", "Name")
+    go_by_keyboard(page, "textbox", "Name")
     page.keyboard.type(name)
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="New request")).to_be_visible()
     check_page(page)
-    go_to("textbox", "Objects")
+    go_by_keyboard(page, "textbox", "Objects")
     page.keyboard.type('250.4 36.4 r\n250.4 95 r\n<script>alert("x")</script> 36 q')
-    go_to("button", "Stack them")
+    go_by_keyboard(page, "button", "Stack them")
     page.keyboard.press("Enter")
     expect(page.locator("#problems li")).to_have_count(2)
     said = page.locator("#problems").inner_text()
@@ -228,7 +198,7 @@ def test_a_bad_list_on_a_phone_in_the_dark_by_keyboard(server: Server, browser: 
     for path in ("/account", "/requests", "/help"):
         page.goto(server.url + path)
         check_page(page)
-    context.close()
+    page.close()
 
 
 def test_the_administrator_sees_all_and_sets_limits(server: Server, browser: Browser) -> None:
