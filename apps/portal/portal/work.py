@@ -16,6 +16,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import py_compile
 import re
 import shutil
 import sys
@@ -23,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +150,27 @@ def kind_of_failure(reason: str, stderr: str) -> tuple[str, str]:
     return "away", reason
 
 
+def modules_of(names: tuple[str, ...], folder: Path) -> dict[str, str]:
+    """Modules of apps/stacking as inputs of a task: each source, and what Python compiled of it, under the name by which Python
+    looks for it. A program then begins without compiling them. Python of another version on a node looks for another name.
+
+    `folder` keeps what was compiled; a file that would be the same stays as it is, and so do copies in caches.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs: dict[str, str] = {}
+    for name in names:
+        source, compiled = STACKING / name, Path(cache_from_source(name))
+        kept, new = folder / compiled.name, folder / "new"
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(source), str(new), dfile=name, doraise=True, invalidation_mode=mode)
+        if kept.exists() and kept.read_bytes() == new.read_bytes():
+            new.unlink()
+        else:
+            os.replace(new, kept)
+        inputs |= {name: str(source), str(compiled): str(kept)}
+    return inputs
+
+
 class Work:
     """Carries out requests. One of these follows all requests of a portal."""
 
@@ -156,6 +180,8 @@ class Work:
         self.store, self.index, self.connections = store, index, connections
         self.survey, self.data = survey.resolve(), data.resolve()
         self.psf_sigma = float(json.loads((survey / "survey.json").read_text())["psf_sigma_pixels"])
+        self._to_cut = modules_of(("cutout.py",), self.data / "compiled")
+        self._to_combine = modules_of(("cutout.py", "picture.py", "stack.py"), self.data / "compiled")
         self._threads = ThreadPoolExecutor(FOLLOWED_AT_ONCE, "request")
         self._live: dict[str, Live] = {}
         self._lock = threading.Lock()
@@ -362,13 +388,9 @@ class Work:
                 part = numbers[start : start + OBJECTS_PER_TASK]
                 name, of = Path(address).name, f"{at:05d}-{start // OBJECTS_PER_TASK:03d}"
                 # It needs the standard library alone, and a start without other packages is quicker (decision 0136).
-                words = [sys.executable, "-S", "cut.py", "--size", str(row["size"]), name, "cut.fits"]
+                words = [sys.executable, "-S", "cut.py", str(row["size"]), name, "cut.fits"]
                 words += [f"{asked[number].ra!r},{asked[number].dec!r}" for number in part]
-                inputs = {
-                    "cut.py": str(APP / "cut.py"),
-                    "cutout.py": str(STACKING / "cutout.py"),
-                    name: str(self.survey / address),
-                }
+                inputs = {"cut.py": str(APP / "cut.py"), name: str(self.survey / address)} | self._to_cut
                 outputs = {"cut.fits": str(self.folder(row["id"]) / "cuts" / f"{of}.fits")}
                 tasks.append(
                     {"id": of, "command": words, "inputs": inputs, "outputs": outputs, "label": "cut"}
@@ -378,8 +400,7 @@ class Work:
 
     def _last(self, row: Row, made: list[str]) -> dict[str, Any]:
         folder = self.folder(row["id"])
-        programs = ("cutout.py", "picture.py", "stack.py")
-        inputs = {"combine.py": str(APP / "combine.py")} | {name: str(STACKING / name) for name in programs}
+        inputs = {"combine.py": str(APP / "combine.py")} | self._to_combine
         inputs |= {f"cuts/{of}.fits": str(folder / "cuts" / f"{of}.fits") for of in made}
         return {
             "id": "stack",

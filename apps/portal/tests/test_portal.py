@@ -7,6 +7,7 @@ import io
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from harness import need_program, wait_until
 from playwright.sync_api import Browser, Page, expect
 from portal import store
 from portal.index import Index
+from portal.work import modules_of
 from portals import PHONE, Server, check_page, go_by_keyboard, started
 
 PASSWORD = "correct horse battery"
@@ -610,6 +612,20 @@ def test_requests_of_many_at_once(server: Server) -> None:
     # Each user is one of the cluster's, which shares itself among them.
     keys = {path.stem for path in (server.folder / "keys").glob("*/*.json")}
     assert {program.name for program in people} <= keys
+
+
+def test_programs_find_their_modules_compiled(tmp_path: Path) -> None:
+    inputs = modules_of(("cutout.py",), tmp_path / "compiled")
+    for name, source in inputs.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(source, tmp_path / name)
+    (tmp_path / "cutout.py").write_text("raise SystemExit('the source was read')")
+    subprocess.run([sys.executable, "-S", "-c", "import cutout"], cwd=tmp_path, check=True, timeout=60)
+    kept = tmp_path / "compiled" / f"cutout.{sys.implementation.cache_tag}.pyc"
+    before = kept.stat()
+    assert modules_of(("cutout.py",), tmp_path / "compiled") == inputs
+    assert kept.stat().st_mtime_ns == before.st_mtime_ns, "what is the same stays in caches"
+    assert list(kept.parent.iterdir()) == [kept]
 
 
 def test_equal_work_is_done_once(server: Server) -> None:
