@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from eyas.provision import KINDS, Pool, Refused, Settings, kinds, listings
 from eyas.provision.pool import class_of, complaints
-from eyas.provision.ray_pool import RayPool, Share, View, share_of
+from eyas.provision.ray_pool import NODE_UNKNOWN, RayPool, Share, View, _cause, share_of
 from eyas.provision.ray_pool import complaints as ray_complaints
 
 FULL: dict[str, Any] = {
@@ -365,3 +365,30 @@ def test_room_that_ray_gave_to_one_block_while_another_ones_actor_starts_there_i
     asked = list(groups.asked)
     pool._place(node("ALIVE"))
     assert pool.started == ["c-1"] and groups.asked == asked, "and waits for a node of its own"
+
+
+def test_a_block_whose_node_ray_does_not_know_waits_again_but_not_for_ever(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    pool = OneNode(tmp_path)
+    pool._book.add("c-1", "c-1")
+    why = f"The node specified via {NODE_UNKNOWN}, and soft=False was specified."
+
+    def look(state: str, actor: str, why: str = "") -> list[str]:
+        """What becomes of an actor in this state; gives the blocks that have been started so far."""
+        view = View({"n": "host"}, {"n": {"CPU": 2.0}}, {"n": {"CPU": 2.0}})
+        if state:
+            view.actors["c-1"], view.ids["c-1"] = (state, "", why), actor
+        view = pool._place(view)
+        return [*pool.started, *(f"{name} is over" for name in view.actors if state == "DEAD")]
+
+    assert look("", "") == ["c-1"]
+    assert look("DEAD", "a", why) == ["c-1"] * 2
+    assert look("PENDING_CREATION", "b") == ["c-1"] * 2
+    # Others are no such thing.
+    assert look("DEAD", "b", "The actor is dead because its node has died.")[2:] == ["c-1 is over"]
+    assert [look("DEAD", actor, why) for actor in "bc"] == [["c-1"] * 3, ["c-1"] * 4]
+    assert look("DEAD", "d", why)[4:] == ["c-1 is over"], "three times in a row"
+    pool._n_unknown.clear()
+    assert look("ALIVE", "d") == ["c-1"] * 4
+    assert look("DEAD", "d", why)[4:] == ["c-1 is over"], "a node of it had been there"
+    assert _cause(why) == "Ray did not know the node that its actor was to start on"
