@@ -59,6 +59,9 @@ def test_chosen_nodes_a_pattern_and_words_that_are_wrong(run: Run, up: Path) -> 
     assert "Traceback" not in refused and "panicked" not in refused
     absent = run("warm", str(up / "absent"), status=2).stderr
     assert "absent" in absent, absent
+    # A home that cannot list is asked for the file, and its answer is what is said.
+    away = run("warm", "http://127.0.0.1:1/f", status=None).stderr
+    assert "http://127.0.0.1:1/f" in away and "does not support" not in away, away
     assert run("warm", status=2).stderr.startswith("error: ")
 
 

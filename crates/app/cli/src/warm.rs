@@ -11,7 +11,7 @@ use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
 use eyas_client::Client;
-use eyas_storage::{LeftOut, Listing};
+use eyas_storage::{ErrorKind, LeftOut, Listing};
 use eyas_tasklist::TaskList;
 use eyas_terms::PushRecord;
 use eyas_terms::location::{Location, MadeLocation};
@@ -116,15 +116,25 @@ pub fn files_of(places: &[String]) -> Result<Vec<String>, Fault> {
 fn find_files(place: &str, wanted: &mut Wanted) -> Result<(), Fault> {
     let homes = homes::open()?;
     let listing = homes::listing(place)?;
+    let mut why_no_file = None;
     if !matches!(listing, Listing::Glob { .. }) {
         // A file is wanted as it is named: nodes may see a home that this machine does not.
         let location = homes::location(place)?;
-        if !location.is_directory() && !place.ends_with('/') && homes.stat(&location).is_ok() {
-            wanted.add(location.as_str());
-            return Ok(());
+        if !location.is_directory() && !place.ends_with('/') {
+            match homes.stat(&location) {
+                Ok(_) => {
+                    wanted.add(location.as_str());
+                    return Ok(());
+                }
+                Err(error) => why_no_file = Some(error),
+            }
         }
     }
-    let listed = homes.list(&listing).map_err(homes::fault)?;
+    let listed = match (homes.list(&listing), why_no_file) {
+        // Such a home has files only.
+        (Err(error), Some(why)) if error.kind() == ErrorKind::Unsupported => return Err(homes::fault(why)),
+        (listed, _) => listed.map_err(homes::fault)?,
+    };
     LeftOut::say_all(&listed.left_out);
     if listed.found.is_empty() {
         return Err(homes::nothing(place));

@@ -345,6 +345,8 @@ impl Program {
                     return Ok(AnswerToCall::Pass);
                 }
             }
+            // It may make a file: the rules are in the program's memory.
+            Kind::OpenBy if found.is_none() => self.make_parents(call.pid, call.directory, path)?,
             Kind::Change if call.to.1 != 0 => {
                 if let Some(to) = path_at(call.pid, call.to.1) {
                     self.make_parents(call.pid, call.to.0, &to)?;
