@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,27 @@ def test_a_process_is_killed_in_the_middle_of_a_watched_task(eyas: Eyas, tmp_pat
         cluster.dispatcher()
     client.wait(120)
     assert listing(cluster.home) == {"in": b"b\na\n", "later": b"c\n", "out": b"a\nb\nc\n"}
+
+
+def test_an_executor_dies_while_its_program_waits_for_a_file(eyas: Eyas, tmp_path: Path) -> None:
+    """The dispatcher does not answer, so the call that opens the file waits in the kernel."""
+    cluster = Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+    (cluster.home / "in").write_text("b\na\n")
+    dispatcher = cluster.dispatcher()
+    first = cluster.executor("a")
+    gate, asked = tmp_path / "gate", tmp_path / "asked"
+    wait = f"echo >> {cluster.ran_log}; until test -e {gate}; do sleep 0.05; done"
+    line = f"ls -l in > list; {wait}; echo >> {asked}; sort in > out || echo wrong > out"
+    write_list(tmp_path / "t.jsonl", {"id": "t", "command": line, "watch": True})
+    client = eyas.start("run", tmp_path / "t.jsonl", "--join", cluster.join, cwd=cluster.home)
+    wait_until(cluster.ran_log.exists, "the program to run", alive=client)
+    dispatcher.signal(signal.SIGSTOP)
+    gate.touch()
+    wait_until(asked.exists, "the program to open the file")
+    kill_now(first)
+    dispatcher.signal(signal.SIGCONT)
+    cluster.executor("b")
+    client.wait(120)
+    kept = listing(cluster.home)
+    assert kept.pop("list").split()[4] == b"4"
+    assert kept == {"in": b"b\na\n", "out": b"a\nb\n"}
