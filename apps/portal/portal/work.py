@@ -2,7 +2,8 @@
 
 A request is two runs. The first has a task for each exposure (and at most OBJECTS_PER_TASK of its objects), which cuts and stacks
 them. The second has one task, which adds what the first has made. They are two because a file of the survey that cannot be read
-fails its task, and the rest of the request goes on without it.
+fails its task, and the rest of the request goes on without it. While many ask, the second run goes before first runs of others: what
+has been begun is ended.
 
 A request whose work another one has done before, whoever asked for that, gets copies of its files. What has to be equal is all that
 goes into the pixels: positions, their order, the size, and the exposures as they are now.
@@ -40,6 +41,9 @@ APP = Path(__file__).resolve().parent.parent
 STACKING = APP.parent / "stacking"
 
 OBJECTS_PER_TASK = 50
+# The user of the cluster whose tasks end requests, for all people: its weight puts these tasks before those that begin a request. No
+# person has this name, as none of theirs has a plus.
+LAST_USER, LAST_WEIGHT = "portal+last", 10_000
 # Requests that are followed at once; others wait. Each holds a thread that mostly waits.
 FOLLOWED_AT_ONCE = 64
 # How often who follows a request looks whether the portal ends.
@@ -255,16 +259,14 @@ class Work:
         shutil.rmtree(self.folder(number) / "cuts", ignore_errors=True)
         live.note(state=state)
 
-    def _client(self, row: Row) -> eyas.Client:
-        user = self.store.user_by_id(row["user"])
-        assert user is not None
+    def _client(self, name: str, weight: int) -> eyas.Client:
         try:
-            client = self.connections.of(user["name"], user["weight"])
+            client = self.connections.of(name, weight)
             client.status()
         except eyas.ClusterLost:
             # The connection may be of a dispatcher that was started anew since.
-            self.connections.forget(user["name"])
-            client = self.connections.of(user["name"], user["weight"])
+            self.connections.forget(name)
+            client = self.connections.of(name, weight)
         return client
 
     def _submitted(self, client: eyas.Client, name: str, tasks: list[dict[str, Any]]) -> eyas.Run:
@@ -299,7 +301,9 @@ class Work:
         if not tasks:
             result = self._result(row, asked, plan, {}, parts, None, began)
             return self._end(number, live, "done", result=result)
-        client = self._client(row)
+        user = self.store.user_by_id(row["user"])
+        assert user is not None
+        client = self._client(user["name"], user["weight"])
 
         def shown(status: Mapping[str, Any]) -> None:
             n_ended = status["n_done"] + status["n_failed"] + status["n_cancelled"]
@@ -332,6 +336,7 @@ class Work:
         made = [of for of in ended if ended[of].state == "done"]
         found = None
         if made:
+            client = self._client(LAST_USER, LAST_WEIGHT)
             live.run = last = self._submitted(client, f"request-{number}-stack", [self._last(row, made)])
             if live.is_cancelled.is_set():
                 last.cancel()

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import eyas
 import httpx
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from harness import need_program, wait_until
 from playwright.sync_api import Browser, Page, expect
 from portal import store
 from portal.index import Index
-from portal.work import modules_of
+from portal.work import LAST_USER, LAST_WEIGHT, modules_of
 from portals import PHONE, Server, check_page, go_by_keyboard, started
 
 PASSWORD = "correct horse battery"
@@ -612,6 +613,11 @@ def test_requests_of_many_at_once(server: Server) -> None:
     # Each user is one of the cluster's, which shares itself among them.
     keys = {path.stem for path in (server.folder / "keys").glob("*/*.json")}
     assert {program.name for program in people} <= keys
+    # What was begun is ended before others begin: the last tasks of all people are one user's, who comes first.
+    owner = eyas.connect(next((server.folder / "cluster").rglob("join.json")))
+    last = next(user for user in owner.users() if user.name == LAST_USER)
+    assert last.weight == LAST_WEIGHT and last.used_slot_s > 0
+    owner.close()
 
 
 def test_programs_find_their_modules_compiled(tmp_path: Path) -> None:
