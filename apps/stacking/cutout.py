@@ -6,7 +6,7 @@
 One exposure in, one small FITS file out; every name may be relative. The steps carry the names
 of the stacking code profiled in Raicu09, section 6.4:
 
-    open           open the FITS file, gzip or plain
+    open           open the FITS file, plain or packed with gzip or bzip2
     readHDU        read header and pixels
     radec2xy       RA, Dec -> pixel position through the TAN projection and its CD matrix
     getTile        take the square of pixels around the object (`curl` and `convertArray` of the
@@ -150,15 +150,19 @@ class Image(NamedTuple):
 
 
 def open_fits(path: str) -> BinaryIO:
-    """`open`: whether it is gzip shows in its first two bytes, not in its name."""
+    """`open`: whether it is packed with gzip or bzip2 shows in its first bytes, not in its name."""
     file = open(path, "rb")
     try:
-        is_gzip = file.read(2) == b"\x1f\x8b"
+        first = file.read(3)
         file.seek(0)
     except BaseException:
         file.close()
         raise
-    return gzip.GzipFile(fileobj=file) if is_gzip else file  # type: ignore[return-value]
+    if first == b"BZh":
+        import bz2
+
+        return bz2.BZ2File(file)  # type: ignore[return-value]
+    return gzip.GzipFile(fileobj=file) if first[:2] == b"\x1f\x8b" else file  # type: ignore[return-value]
 
 
 def read_hdu(path: str, profile: Profile | None = None) -> Image:
@@ -174,7 +178,7 @@ def read_hdu(path: str, profile: Profile | None = None) -> Image:
     except FileNotFoundError:
         raise StackingError(f"{path} does not exist") from None
     except EOFError:
-        raise StackingError(f"{name} is cut short: its gzip stream does not end") from None
+        raise StackingError(f"{name} is cut short: its packed stream does not end") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise StackingError(f"{name} is damaged: {error}") from None
     except OSError as error:
@@ -448,7 +452,10 @@ def stack_exposure(
     """
     profile = profile or Profile()
     wcs = tan_wcs(image.header, image.name)
-    sky, cal = number(image.header, "SKY", image.name), number(image.header, "CAL", image.name)
+    # The frames of SDSS are calibrated and have no background: their pixels are nanomaggies.
+    is_flux = image.header.get("BUNIT") == "nanomaggy"
+    sky = number(image.header, "SKY", image.name, 0.0 if is_flux else None)
+    cal = number(image.header, "CAL", image.name, 1.0 if is_flux else None)
     if cal <= 0.0:
         raise StackingError(f"{image.name} cannot be calibrated with CAL = {cal}")
     stack, n_skipped = Stack(), 0
@@ -546,7 +553,7 @@ def main() -> int:
     )
     parser.add_argument("--profile", metavar="FILE", help="write the milliseconds of each step, as JSON")
     parser.add_argument("targets", help="CSV file with the columns id, ra, dec")
-    parser.add_argument("exposure", help="FITS image, plain or gzip")
+    parser.add_argument("exposure", help="FITS image, plain or packed with gzip or bzip2")
     parser.add_argument("out", help="FITS file to write")
     args = parser.parse_args()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import random
 import subprocess
@@ -125,6 +126,34 @@ def test_several_objects_are_summed_with_their_weights(survey: Path, tmp_path: P
     assert together.weight == pytest.approx(sum(stack.weight for stack in alone))
     assert np.allclose(together.total, sum(np.array(stack.total) for stack in alone))
     assert together.first == alone[0].first
+
+
+def test_a_frame_of_sdss_is_read_as_it_comes(tmp_path: Path) -> None:
+    """Packed with bzip2, in nanomaggies without a background, with tables behind the image."""
+    size = 120
+    pixels = np.random.default_rng(3).normal(0.0, 0.02, (size, size)).astype(">f4")
+    pixels[60, 60] += 5.0
+    header = make_header(size)
+    header["CRPIX1"] = header["CRPIX2"] = 61
+    del header["SKY"], header["CAL"]
+    path, packed = tmp_path / "frame.fits", tmp_path / "frame-r-002505-3-0038.fits.bz2"
+    table = fits.BinTableHDU.from_columns([fits.Column("ALLSKY", "E", array=np.ones(9))])
+    hdus = fits.HDUList([fits.PrimaryHDU(pixels, header), fits.ImageHDU(np.ones(size, "f4")), table])
+    for unit in ("", "nanomaggy"):
+        hdus[0].header["BUNIT"] = unit
+        hdus.writeto(path, overwrite=True)
+        packed.write_bytes(bz2.compress(path.read_bytes()))
+        (tmp_path / "targets.csv").write_text("id,ra,dec\nt,250.4,36.5\n")
+        done = run("--size", "21", tmp_path / "targets.csv", packed, tmp_path / "cut.fits")
+        if not unit:
+            assert done.returncode == 1 and "has no usable SKY" in done.stderr, "its unit is not known"
+    assert done.returncode == 0, done.stderr
+    with fits.open(tmp_path / "cut.fits") as file:
+        mean = file[0].data[0] / file[0].header["WSUM"]
+    assert abs(mean[10, 10] - 5.0) < 0.3 and abs(np.delete(mean.ravel(), 220)).max() < 1.0
+    packed.write_bytes(packed.read_bytes()[:-100])
+    cut = run("--size", "21", tmp_path / "targets.csv", packed, tmp_path / "cut.fits")
+    assert cut.returncode == 1 and "is cut short" in cut.stderr, cut.stderr
 
 
 def test_own_header_reader_agrees_with_astropy(survey: Path) -> None:
