@@ -126,15 +126,13 @@ fn serve(door: &Door, programs: &Programs, inputs: &Inputs) -> io::Result<()> {
     loop {
         let Some(meeting) = door.next()? else { continue };
         let key = meeting.key;
-        let program = match locked(programs).get_mut(&key) {
-            Some(known) => {
-                let program = Arc::new(Program::new(&meeting, known.declared.clone(), inputs.clone()));
-                known.program = Some(program.clone());
-                program
-            }
-            // Its attempt is over.
-            None => continue,
-        };
+        let declared = locked(programs).get(&key).map(|known| known.declared.clone());
+        // Otherwise its attempt is over.
+        let Some(declared) = declared else { continue };
+        let program = Arc::new(Program::new(&meeting, declared, inputs.clone()));
+        if let Some(known) = locked(programs).get_mut(&key) {
+            known.program = Some(program.clone());
+        }
         std::thread::Builder::new().name("watched".into()).spawn(move || {
             let answered = meeting.listener().and_then(|listener| match listener {
                 Some(listener) => program.answer_all(listener),
@@ -193,8 +191,25 @@ struct StandIn {
     full: Option<(i64, i64)>,
     /// The program has emptied it, or was about to: then it was modified at [`EMPTYING`], and it is a stand-in still.
     is_emptied: bool,
+    held: Held,
+}
+
+/// What keeps the number of a stand-in from other files.
+#[derive(Clone)]
+enum Held {
     /// Its second name.
-    held: PathBuf,
+    Name(PathBuf),
+    /// Where files can have no second name.
+    Open(Arc<File>),
+}
+
+impl Held {
+    fn metadata(&self) -> io::Result<fs::Metadata> {
+        match self {
+            Held::Name(path) => fs::symlink_metadata(path),
+            Held::Open(file) => file.metadata(),
+        }
+    }
 }
 
 /// A declared input when the program began.
@@ -445,7 +460,9 @@ impl Program {
         empty().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
         of.is_emptied = true;
         // The file is the program's own, so it may have its number, and no name but that of the program.
-        let _ = fs::remove_file(&of.held);
+        if let Held::Name(path) = &of.held {
+            let _ = fs::remove_file(path);
+        }
         Ok(true)
     }
 
@@ -588,15 +605,18 @@ impl Program {
         make().map_err(|error| self.refuse(name, &error))
     }
 
-    /// Gives a stand-in its second name.
-    fn hold(&self, path: &Path) -> io::Result<PathBuf> {
+    /// Keeps the number of a stand-in.
+    fn hold(&self, path: &Path) -> io::Result<Held> {
         let mut seen = self.seen();
         if seen.n_held == 0 {
             fs::DirBuilder::new().mode(0o700).create(&self.held)?;
         }
         seen.n_held += 1;
         let held = self.held.join(seen.n_held.to_string());
-        fs::hard_link(path, &held).map(|()| held)
+        match fs::hard_link(path, &held) {
+            Ok(()) => Ok(Held::Name(held)),
+            Err(_) => Ok(Held::Open(Arc::new(open_path(path, libc::O_NOFOLLOW)?.into()))),
+        }
     }
 
     /// The directory gets all names that home has there.
@@ -767,7 +787,7 @@ impl Program {
     /// Whether the program has opened none of the stand-ins that have no bytes.
     fn check_unopened(&self) -> Result<(), String> {
         for of in self.seen().stand_ins.values().filter(|of| of.full.is_none() && !of.is_emptied) {
-            if fs::symlink_metadata(&of.held).is_ok_and(|file| was_opened(&file, of.size_bytes)) {
+            if of.held.metadata().is_ok_and(|file| was_opened(&file, of.size_bytes)) {
                 return Err(opened_without_bytes(&of.name));
             }
         }
