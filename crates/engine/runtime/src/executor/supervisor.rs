@@ -154,7 +154,7 @@ pub(super) struct Program {
     declared: Arc<Declared>,
     inputs: Inputs,
     seen: Mutex<SeenNames>,
-    /// Held while a stand-in is made or gets bytes of its own.
+    /// HeldNumber while a stand-in is made or gets bytes of its own.
     filling: Mutex<()>,
 }
 
@@ -191,23 +191,23 @@ struct StandIn {
     full: Option<(i64, i64)>,
     /// The program has emptied it, or was about to: then it was modified at [`EMPTYING`], and it is a stand-in still.
     is_emptied: bool,
-    held: Held,
+    held: HeldNumber,
 }
 
 /// What keeps the number of a stand-in from other files.
 #[derive(Clone)]
-enum Held {
+enum HeldNumber {
     /// Its second name.
     Name(PathBuf),
     /// Where files can have no second name.
     Open(Arc<File>),
 }
 
-impl Held {
+impl HeldNumber {
     fn metadata(&self) -> io::Result<fs::Metadata> {
         match self {
-            Held::Name(path) => fs::symlink_metadata(path),
-            Held::Open(file) => file.metadata(),
+            HeldNumber::Name(path) => fs::symlink_metadata(path),
+            HeldNumber::Open(file) => file.metadata(),
         }
     }
 }
@@ -460,7 +460,7 @@ impl Program {
         empty().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
         of.is_emptied = true;
         // The file is the program's own, so it may have its number, and no name but that of the program.
-        if let Held::Name(path) = &of.held {
+        if let HeldNumber::Name(path) = &of.held {
             let _ = fs::remove_file(path);
         }
         Ok(true)
@@ -606,7 +606,7 @@ impl Program {
     }
 
     /// Keeps the number of a stand-in.
-    fn hold(&self, path: &Path) -> io::Result<Held> {
+    fn hold(&self, path: &Path) -> io::Result<HeldNumber> {
         let mut seen = self.seen();
         if seen.n_held == 0 {
             fs::DirBuilder::new().mode(0o700).create(&self.held)?;
@@ -614,8 +614,8 @@ impl Program {
         seen.n_held += 1;
         let held = self.held.join(seen.n_held.to_string());
         match fs::hard_link(path, &held) {
-            Ok(()) => Ok(Held::Name(held)),
-            Err(_) => Ok(Held::Open(Arc::new(open_path(path, libc::O_NOFOLLOW)?.into()))),
+            Ok(()) => Ok(HeldNumber::Name(held)),
+            Err(_) => Ok(HeldNumber::Open(Arc::new(open_path(path, libc::O_NOFOLLOW)?.into()))),
         }
     }
 
