@@ -2,11 +2,15 @@
 """Many people ask a portal at once: how long each waits, and how nodes come and go with the demand.
 
     load.py [--users 200] [--requests 2000] [--nodes 0..4] [--figure demand.svg] [--out RESULT.json]
+    load.py --clicks 9 [--exposures 16] [--slots 2] [--out RESULT.json]
 
 Starts a portal of its own, with accounts for all. First each kind of request is asked alone, with warm caches: that is the unloaded
 time. Then so many people ask that the portal is always busy: that is its capacity. Then requests arrive by themselves, at 60 % of the
 capacity: single ones as a Poisson process, and bursts of 20 at moments of another one. Users and places are drawn anew for each.
 Last, two users ask for the same sky: the second one finds the exposures in caches, and an equal request has the result of the first.
+
+With --clicks one user asks so often for 20 objects, with warm caches, and waits for the picture: by the API, and in Chromium from the
+click to the picture that is drawn.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import os
 import random
 import re
 import secrets
+import shutil
 import statistics
 import subprocess
 import sys
@@ -305,6 +310,55 @@ async def measure(args: argparse.Namespace, url: str, folder: Path, survey: Path
     }
 
 
+def click(args: argparse.Namespace, url: str, folder: Path, survey: Path) -> dict[str, Any]:
+    """Seconds from asking to the picture, by the API and in a browser."""
+    from playwright.sync_api import sync_playwright
+
+    places, drawn = places_of(folder, survey), random.Random(args.seed)
+    by_api, by_page, n_exposures = [], [], []
+    (token,) = make_users(url, 1)
+    load = Load(url, [token], places, drawn, httpx2.AsyncClient())
+    with httpx2.Client(base_url=url, timeout=120, headers={"Authorization": f"Bearer {token}"}) as client:
+
+        def ask(objects: list[dict[str, Any]]) -> dict[str, Any]:
+            found: dict[str, Any] = client.post("/api/requests", json={"objects": objects}).json()
+            while found["state"] not in ("done", "failed", "cancelled"):
+                found = client.get(f"/api/requests/{found['id']}", params={"wait": 30}).json()
+            client.get(f"/api/requests/{found['id']}/files/stack.png").raise_for_status()
+            return found
+
+        # Each exposure is read once, so that what follows has warm caches.
+        for begin in range(0, len(places), 20):
+            ask([{"ra": x, "dec": y, "band": b} for x, y, b in places[begin : begin + 20]])
+        for _ in range(args.clicks):
+            objects, began = load.objects(20), time.monotonic()
+            found = ask(objects)
+            by_api.append(time.monotonic() - began)
+            n_exposures.append(found["result"]["n_exposures"])
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"{url}/sign-up")
+        page.get_by_label("Name").fill("clicks")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign up").click()
+        page.get_by_role("heading", name="New request").wait_for()
+        for _ in range(args.clicks):
+            page.goto(f"{url}/requests/new")
+            lines = [f"{one['ra']!r} {one['dec']!r} {one['band']}" for one in load.objects(20)]
+            page.get_by_label("Objects").fill("\n".join(lines))
+            began = time.monotonic()
+            page.get_by_role("button", name="Stack them").click()
+            page.locator("#picture").evaluate("image => image.decode()", timeout=120_000)
+            by_page.append(time.monotonic() - began)
+        browser.close()
+    return {
+        "n_exposures": n_exposures,
+        "api_s": [round(one, 3) for one in by_api],
+        "page_s": [round(one, 3) for one in by_page],
+    }
+
+
 def draw(found: dict[str, Any], path: Path) -> None:
     """Open requests and nodes over time, as figure 20 of the papers has them."""
     import matplotlib
@@ -342,6 +396,9 @@ def main() -> int:
     parser.add_argument("--idle", default="5s", help="how long a node without work stays")
     parser.add_argument("--rest", type=float, default=10, help="seconds of nothing before and after the load")
     parser.add_argument("--exposures", type=int, default=6, help="of each field and band of the survey")
+    parser.add_argument(
+        "--clicks", type=int, default=0, help="requests of 20 objects that are timed, in place of the load"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--figure", type=Path, help="draw requests and nodes over time into this file")
     parser.add_argument("--out", type=Path, help="write the numbers to this file, as JSON")
@@ -380,10 +437,19 @@ def main() -> int:
             if url is None:
                 print("error: the portal did not start", file=sys.stderr)
                 return 1
-            found = asyncio.run(measure(args, url, folder, survey))
+            if args.clicks:
+                found = click(args, url, folder, survey)
+            else:
+                found = asyncio.run(measure(args, url, folder, survey))
         finally:
             process.terminate()
             process.wait(60)
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if args.clicks:
+        for what, key in (("the API", "api_s"), ("the page", "page_s")):
+            print(f"20 objects by {what}: {statistics.median(found[key]):.2f} s (median of {found[key]})")
+        return 0
     for size, row in found["sizes"].items():
         print(
             f"{size} objects, {row['n']} requests: alone {row['unloaded_s']} s, loaded p50 {row['p50_s']} s, "
@@ -396,8 +462,6 @@ def main() -> int:
     )
     for error in found["errors"][:5]:
         print(f"error: {error}", file=sys.stderr)
-    if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if args.figure:
         draw(found, args.figure)
     return 1 if found["errors"] or not found["same_sky"]["is_right"] else 0

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness import need_program
 from portals import APP
 
 
@@ -34,6 +35,19 @@ def test_a_small_load(tmp_path: Path) -> None:
     assert 1 <= found["n_nodes_max"] <= 2 and found["as_before"] == 0
     assert found["same_sky"]["home_bytes_of_the_second"] < found["same_sky"]["local_bytes_of_the_second"]
     assert "<svg" in figure.read_text()
+
+
+def test_the_time_from_the_click_to_the_picture(tmp_path: Path) -> None:
+    need_program("chromium")
+    out = tmp_path / "clicks.json"
+    command: list[str | Path] = [sys.executable, APP / "load.py", "--clicks", "2", "--exposures", "2"]
+    done = subprocess.run(
+        [*command, "--nodes", "1", "--out", out], capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(out.read_text())
+    assert len(found["api_s"]) == len(found["page_s"]) == 2 and min(found["n_exposures"]) >= 1
+    assert "20 objects by the page: " in done.stdout
 
 
 def test_arrivals_have_their_rate_and_their_bursts() -> None:
