@@ -12,8 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from pathlib import Path
+
+# Threads of OpenBLAS, one for each processor, would take a seventh of the time of importing numpy, and have nothing to do.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 from cutout import StackingError, number, read_hdu, write_fits
