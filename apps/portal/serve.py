@@ -212,6 +212,9 @@ def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
             ssl_keyfile=args.key,
             proxy_headers=args.behind_tls,
             timeout_graceful_shutdown=3,
+            # Programs and proxies end connections that are idle for 5 to 60 seconds. If the server ended one at the same moment, a
+            # request that was just sent would have no answer.
+            timeout_keep_alive=75,
         )
         # The server ends in good order at both, and then raises the signal again.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

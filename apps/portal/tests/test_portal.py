@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import io
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -590,6 +592,18 @@ def test_the_api_for_programs(server: Server) -> None:
     got = program.client.get(f"/api/requests/{by_text}/files/stack.jpg")
     assert got.headers["content-type"] == "image/jpeg" and got.content[:3] == b"\xff\xd8\xff"
     assert Program(server).client.get(f"/api/requests/{by_text}").status_code == 404
+
+
+def test_an_idle_connection_is_ended_by_the_program_and_not_by_the_portal(server: Server) -> None:
+    """Programs end one after five seconds. What they send on it at that moment has to have an answer."""
+    kept = http.client.HTTPConnection(server.url.partition("//")[2], timeout=60)
+    kept.request("GET", "/api/requests")
+    assert kept.getresponse().read()
+    used = kept.sock
+    time.sleep(6)
+    kept.request("GET", "/api/requests")
+    assert kept.getresponse().status == 401 and kept.sock is used
+    kept.close()
 
 
 def test_requests_of_many_at_once(server: Server) -> None:
