@@ -322,6 +322,33 @@ def test_gridftp_is_a_home(run: Run, gridftp: str, open_folder: Path, tmp_path: 
 
 
 @needs("globus-gridftp-server", "globus-url-copy", "curl")
+def test_small_files_come_from_gridftp_by_few_connections(
+    run: Run, gridftp: str, open_folder: Path, tmp_path: Path
+) -> None:
+    lot = open_folder / "lot"
+    lot.mkdir()
+    names = [f"{n} it's.txt" for n in range(60)]
+    for n, name in enumerate(names):
+        (lot / name).write_text(f"{n}\n" * (n % 3))
+    calls = tmp_path / "calls"
+    wrapper = tmp_path / "bin" / "globus-url-copy"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nexec {shutil.which("globus-url-copy")} "$@"\n')
+    wrapper.chmod(0o755)
+    task = {
+        "id": "t",
+        "command": "cat *it*.txt | sort -n | uniq -c | wc -l > n",
+        "inputs": [f"{gridftp}/{name.replace(' ', '%20')}" for name in names],
+        "outputs": {"n": str(tmp_path / "n")},
+    }
+    write_list(tmp_path / "tasks.jsonl", task)
+    env = {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+    run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
+    assert (tmp_path / "n").read_text().strip() == "40"
+    assert len(calls.read_text().splitlines()) <= 6, calls.read_text()
+
+
+@needs("globus-gridftp-server", "globus-url-copy", "curl")
 def test_what_gridftp_refuses_is_said(run: Run, gridftp: str, open_folder: Path, tmp_path: Path) -> None:
     assert "there is no such object" in run("cat", f"{gridftp}/x", cwd=tmp_path, status=2).stderr
     closed = open_folder / "lot"

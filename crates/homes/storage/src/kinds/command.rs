@@ -169,6 +169,7 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
                 "range",
                 ascii!("GridFTP", "globus-url-copy -q -off {offset} -len {length} ftp://{host}/{escaped} -"),
             ),
+            ("several", GRIDFTP_SEVERAL),
             ("put", ascii!("GridFTP", "globus-url-copy -q -cd file://{file} ftp://{host}/{escaped}")),
             ("move", gridftp!("ask -I -Q 'RNFR '/{from} -Q 'RNTO '/{path}")),
             (
@@ -255,6 +256,31 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
 ];
+
+/// One connection says what all the objects are, one brings those that are small, and one says again what they are. The tool of Globus
+/// writes files, so they lie in a folder of their own meanwhile. What it could not get, or what has another size than was said, is left
+/// to be asked for by itself.
+const GRIDFTP_SEVERAL: &str = "LC_ALL=C; export LC_ALL; d=$(mktemp -d) || exit; trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT TERM; \
+     cat > \"$d/names\"; set --; \
+     while IFS= read -r p; do case $p in *[!\\ -~]*) ;; *) set -- \"$@\" -Q \"*MLST /$p\";; esac; done < \"$d/names\"; \
+     look() { curl -sS -D - -I \"$@\" ftp://{host}/ > \"$d/said\" || exit; tr -d '\r' < \"$d/said\" | \
+     awk '/^ [^ ]*Type=file;/{n = split($1, f, \";\"); s = m = u = \"\"; for (i = 1; i <= n; i++) {k = index(f[i], \"=\"); \
+     v = substr(f[i], k + 1); k = substr(f[i], 1, k); if (k == \"Size=\") s = v; if (k == \"Modify=\") m = v; \
+     if (k == \"Unique=\") u = v} print s \" \" m \" \" u \"\t\" substr($0, length($1) + 3)}'; }; \
+     look \"$@\" > \"$d/before\"; \
+     H={host} D=$d awk -F '\t' 'BEGIN {for (i = 32; i < 127; i++) code[sprintf(\"%c\", i)] = i} \
+     FILENAME == ARGV[1] {split($1, v, \" \"); size[$2] = v[1]; next} {n++; p = \"/\" $0} p in size && size[p] <= {bytes} {e = \"\"; \
+     for (i = 1; i <= length(p); i++) {c = substr(p, i, 1); e = e (c ~ /[A-Za-z0-9\\/._-]/ ? c : sprintf(\"%%%02X\", code[c]))} \
+     print \"ftp://\" ENVIRON[\"H\"] e \" file://\" ENVIRON[\"D\"] \"/\" n}' \"$d/before\" \"$d/names\" > \"$d/list\"; \
+     if [ -s \"$d/list\" ]; then globus-url-copy -q -c -pp -f \"$d/list\" > \"$d/said\" 2>&1; look \"$@\" > \"$d/after\"; \
+     (cd \"$d\" && wc -c $(seq -f %.0f $(awk 'END {print NR}' names)) 2> /dev/null) > \"$d/sizes\"; fi; \
+     : >> \"$d/after\"; : >> \"$d/sizes\"; \
+     awk -F '\t' 'FILENAME == ARGV[1] {b[$2] = $1; next} FILENAME == ARGV[2] {a[$2] = $1; next} \
+     FILENAME == ARGV[3] {split($0, v, \" \"); got[v[2]] = v[1]; next} {n++; p = \"/\" $0; split(b[p], v, \" \"); \
+     print (n in got && p in a && got[n] == v[1]) ? n \"\t\" b[p] \"\t\" a[p] : \"-\"}' \
+     \"$d/before\" \"$d/after\" \"$d/sizes\" \"$d/names\" > \"$d/plan\"; \
+     while IFS='\t' read -r n b a; do case $n in -) echo -;; *) printf '%s\n' \"$b\"; cat \"$d/$n\"; printf '%s\n' \"$a\";; esac; \
+     done < \"$d/plan\"";
 
 const SSH_GET: &str =
     "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} 'IFS= read -r p && exec cat -- \"$p\"'";
