@@ -50,6 +50,22 @@ def test_all_nodes_have_all_files_and_tasks_read_them_there(run: Run, up: Path, 
     assert "push: 5 of 5 files read, 15 of 15 copies on 3 nodes" in shown, shown
 
 
+def test_explain_says_where_a_push_put_a_file(run: Run, up: Path, tmp_path: Path) -> None:
+    warm(run, up)
+    story = json.loads(run("explain", "data/f3", "--json", cwd=tmp_path).stdout)
+    assert story["file"] == str(up / "f3") and story["runs"] == [1]
+    assert sorted(story["there"]) == ["node1", "node2", "node3"]
+    sentences = [step["sentence"] for step in story["steps"]]
+    assert sentences[0] == "run 1 began to push it to node1, node2, node3"
+    readers = [text.split()[0] for text in sentences if text.endswith("was to read it from home")]
+    assert len(readers) == 1 and f"{readers[0]} had it" in sentences
+    assert sum("was to get it from" in text for text in sentences) == 2
+    text = run("explain", up / "f3").stdout
+    assert text.endswith("It is on node1, node2, node3 now, as far as the log says.\n"), text
+    # What no push wanted is no task either.
+    assert "no run has a task" in run("explain", up / "f9", status=2).stderr
+
+
 def test_chosen_nodes_a_pattern_and_words_that_are_wrong(run: Run, up: Path) -> None:
     names = [node["name"] for node in json.loads(run("status", "--json").stdout)["executors"]]
     pushed = warm(run, f"{up}/f[01]", up / "f2", "--nodes", ",".join(names[:2]))

@@ -5,7 +5,7 @@ use crate::args::{JoinArgs, SourceArgs, task_name};
 use crate::print::count;
 use crate::runtimes::client_runtime;
 use crate::source::{self, Source};
-use crate::{Exit, Fault, figures, json};
+use crate::{Exit, Fault, figures, homes, json};
 use clap::Args;
 use eyas_client::Client;
 use eyas_core::log::PrintedLine;
@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct ExplainArgs {
-    /// The task's id, or #N for its number
-    #[arg(value_name = "TASK", required_unless_present = "nodes")]
+    /// The task's id, or #N for its number; or a file that `eyas warm` pushed: where it went
+    #[arg(value_name = "TASK|FILE", required_unless_present = "nodes")]
     pub task: Option<String>,
     /// Why nodes were requested and released, with the queue and the predicted work at each decision
     #[arg(long, conflicts_with_all = ["task", "run"])]
@@ -117,7 +117,7 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
     let Some(task) = args.task.as_deref().filter(|_| !args.nodes) else { return explain_nodes(&args) };
     let name = task_name(task)?;
     let run = args.run.map(RunId);
-    let (story, newest) = source::of_task(&args.of, run, |source, run| match source {
+    let told = source::of_task(&args.of, run, |source, run| match source {
         Source::Ended(dirs) => {
             Ok((eyas_report::story_from_group(dirs, task, run)?, eyas_report::newest_run(dirs)?))
         }
@@ -126,7 +126,11 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
             let story = story_of(client.explain(run, name.clone()).await?);
             Ok::<_, Fault>((story, client.status().await?.runs.last().map(|run| run.run)))
         }),
-    })?;
+    });
+    let (story, newest) = match told {
+        Err(fault) if fault.exit == Exit::BadInput => return explain_file(&args, task, fault),
+        told => told?,
+    };
     if let Some(newest) = newest.filter(|newest| run.is_none() && *newest != story.run) {
         eyas_text::say!("note: the newest run, {newest}, has no such task; this is of run {}", story.run);
     }
@@ -136,6 +140,21 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
     }
     eyas_text::stdout().write_all(eyas_report::explain_lines(&story).as_bytes())?;
     Ok(Exit::Good)
+}
+
+/// Where pushes put the file that `name` means. `no_task`: the answer if no push wanted it.
+fn explain_file(args: &ExplainArgs, name: &str, no_task: Fault) -> Result<Exit, Fault> {
+    let Ok(location) = homes::location(name) else { return Err(no_task) };
+    let Ok(dirs) = source::log_dirs(&args.of.join, args.of.dir.as_deref()) else { return Err(no_task) };
+    for dir in dirs {
+        let Some(story) = eyas_report::file_story(&dir, location.as_str()).ok().flatten() else { continue };
+        match args.json {
+            true => json::write(&story)?,
+            false => eyas_text::stdout().write_all(eyas_report::file_lines(&story, name).as_bytes())?,
+        }
+        return Ok(Exit::Good);
+    }
+    Err(no_task)
 }
 
 pub(crate) fn story_of(e: Explained) -> TaskStory {

@@ -479,6 +479,9 @@ pub enum Action {
     RecordGivesOut,
     /// The submission cannot be accepted; send the reason to the client.
     RefuseRun { run: RunId, message: String },
+    /// The push of this run begins; shown to users. It is to bring these objects, which are the files that the run wants, each once
+    /// and in their order, to these executors. Older logs lack this.
+    BeginPush { run: RunId, executors: Vec<ExecutorId>, objects: Vec<ObjectId> },
     /// The push of this run is over; shown to users.
     EndPush { record: Box<PushRecord> },
     /// The last task of the run ended, and its push if it has one.

@@ -10,13 +10,16 @@
 //! | `from_dir` | the story of a task, collected from the directory of a run |
 //! | `history` | the story's lines in order: the task's attempts, and how each ended |
 //! | `attempt` | one attempt in words |
+//! | `file` | where pushes put a file |
 //!
 //! Not here: finding a task in a live cluster (`eyas-runtime`), printing (`eyas-cli`).
 
 mod attempt;
+mod file;
 mod from_dir;
 mod history;
 
+pub use file::{FileStory, file_lines, file_story};
 pub(crate) use from_dir::printed_lines;
 pub use from_dir::story_from_dir;
 

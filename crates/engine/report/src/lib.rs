@@ -63,7 +63,7 @@ pub mod workflow;
 
 pub use bound::Bound;
 pub use error::{Error, ErrorKind, Status};
-pub use explain::{TaskStory, explain_lines, story_from_dir};
+pub use explain::{FileStory, TaskStory, explain_lines, file_lines, file_story, story_from_dir};
 pub use group::{membership, newest_run, read_group, story_from_group};
 pub use html::html;
 pub use memo::Memo;

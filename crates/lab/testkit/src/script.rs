@@ -206,6 +206,7 @@ impl Cluster {
                     continue;
                 }
                 Action::EndCollective { .. } => "end collective".into(),
+                Action::BeginPush { run, .. } => format!("begin push {run}"),
                 Action::EndPush { record } => {
                     format!("end push {}: {} of {}", record.run, record.n_there, record.n_wanted)
                 }

@@ -40,6 +40,7 @@ impl Pushing {
         for action in out {
             match action {
                 Action::EndPush { record } => self.record = Some(*record),
+                Action::BeginPush { .. } => {}
                 Action::EndRun { .. } => self.run_ended = true,
                 other => self.todo.push(other),
             }

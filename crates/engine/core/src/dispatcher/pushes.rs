@@ -423,7 +423,7 @@ impl Dispatcher {
         let going: Vec<RunId> = self.pushes.going.iter().copied().collect();
         for run in going {
             if self.work.runs.get(&run).is_some_and(|r| r.committed) {
-                self.begin_push(now, run);
+                self.begin_push(now, run, out);
                 if ticked {
                     self.find_lost_on_the_way(run);
                 }
@@ -433,7 +433,7 @@ impl Dispatcher {
         }
     }
 
-    fn begin_push(&mut self, now: Timestamp, run: RunId) {
+    fn begin_push(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let push = self.pushes.of.get_mut(&run).expect("it goes on");
         if push.receivers.is_some() || push.is_cancelled {
             return;
@@ -451,6 +451,8 @@ impl Dispatcher {
         if !receivers.is_empty() {
             let mut seen = FxHashSet::default();
             push.files.retain(|object| seen.insert(*object));
+            let (executors, objects) = (receivers.keys().copied().collect(), push.files.clone());
+            out.push(Action::BeginPush { run, executors, objects });
             push.receivers = Some(receivers);
             push.began = now;
         }

@@ -467,7 +467,10 @@ impl<O: Outside> Session<O> {
                 self.tell(executor, ToExecutor::ProbePeers { peers });
             }
             // They are for the event log.
-            Action::FoundPattern { .. } | Action::EndCollective { .. } | Action::EndPush { .. } => {}
+            Action::FoundPattern { .. }
+            | Action::EndCollective { .. }
+            | Action::BeginPush { .. }
+            | Action::EndPush { .. } => {}
             Action::RemoveParts { executor, attempts } => {
                 let told = |(task, attempt)| {
                     let outputs = self.core.work().task_spec(task).outputs.into_iter();

@@ -200,7 +200,10 @@ impl Desk {
             }
             Action::RecordGivesOut => self.inbox.push_back(Event::GivesOut),
             // These actions are only for the event log.
-            Action::FoundPattern { .. } | Action::EndCollective { .. } | Action::EndPush { .. } => {}
+            Action::FoundPattern { .. }
+            | Action::EndCollective { .. }
+            | Action::BeginPush { .. }
+            | Action::EndPush { .. } => {}
             // Simulated clusters keep all runs.
             Action::ForgetRun { .. } => {}
             // Executors know the dispatcher's numbers here, and have no connections that could be forgotten.
