@@ -70,6 +70,7 @@ class ClusterOptions(TypedDict, total=False):
     Each node
     ---------
     memory : its memory, for tasks that say how much they need.
+    cache_memory : how much of its memory holds files of its cache.
     gpus : how many it has, or `"auto"`.
     resource : what it has of named resources, such as `{"licence": 4}`.
     eviction : what leaves a full cache, such as `"lru"`.

@@ -182,6 +182,10 @@ pub struct NodeArgs {
     /// nodes]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// So much of each node's memory holds files of its cache, so that programs read them from there and not from the disk; tasks get
+    /// the rest [default: none]
+    #[arg(long, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = bytes)]
+    pub cache_memory: u64,
     /// Gpus of each node: a number, or auto for those that the machine or the batch system has [default: none]
     #[arg(long, value_name = "N", value_parser = gpus)]
     pub gpus: Option<Gpus>,

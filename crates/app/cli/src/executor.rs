@@ -74,6 +74,8 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         );
     }
     node::check_node(&args.node)?;
+    let memory = args.node.memory.unwrap_or_else(eyas_runtime::machine::memory_bytes);
+    node::check_memory(&args.node, memory)?;
     let scratch = args.scratch.as_ref().map(|root| scratch_of(root, &args)).transpose()?;
     let own_dir = match &scratch {
         Some(scratch) => Some(scratch.dir().to_path_buf()),
@@ -131,7 +133,8 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         name,
         slots: args.node.slots.unwrap_or_else(provide::processors),
         cache_bytes: args.node.cache,
-        memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::machine::memory_bytes),
+        cache_memory_bytes: args.node.cache_memory,
+        memory_bytes: memory,
         equipment,
         gpu_names,
         eviction: args.node.eviction,

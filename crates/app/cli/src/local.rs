@@ -2,7 +2,7 @@
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::fault::bad;
-use crate::node::{check_eviction, check_node};
+use crate::node::{check_eviction, check_memory, check_node};
 use crate::print::{plural, size};
 use crate::{Exit, Fault, equipment, provide};
 use eyas_cluster::dirs::NODE;
@@ -108,6 +108,8 @@ pub fn faults(args: &ClusterArgs) -> Vec<Fault> {
         false => check_node(node),
     };
     all.extend(of_node.err());
+    let memory = if provide.is_elsewhere() { node.memory } else { Some(size_of_node(args).1) };
+    all.extend(memory.and_then(|memory| check_memory(node, memory).err()));
     all
 }
 
@@ -117,6 +119,7 @@ pub fn check_tasks(cluster: &ClusterArgs, list: &TaskList) -> Result<(), Fault> 
         return Ok(());
     }
     let (slots, memory) = size_of_node(cluster);
+    let memory = memory.saturating_sub(cluster.node.cache_memory);
     let gpus = equipment::gpu_names(cluster.node.gpus, 0, cluster.nodes.max).len() as u32;
     let of_node = by_name(&cluster.node.resources).map_err(bad)?;
     let of_cluster = by_name(&cluster.policy.cluster_resources).map_err(bad)?;
@@ -131,8 +134,12 @@ pub fn check_tasks(cluster: &ClusterArgs, list: &TaskList) -> Result<(), Fault> 
             let needs = format!("{} cpus, and each node has {}", task.cpus, plural(slots.into(), "slot"));
             (needs, format!("--slots {} gives each node more, also more than it has processors", task.cpus))
         } else if let Some(bytes) = task.memory_bytes.filter(|bytes| *bytes > memory) {
-            let needs = format!("{} of memory, and each node has {}", size(bytes), size(memory));
-            (needs, "--memory says how much each node has; with fewer --nodes each has more".into())
+            let needs = format!("{} of memory, and each node has {} for tasks", size(bytes), size(memory));
+            let hint = match cluster.node.cache_memory {
+                0 => "--memory says how much each node has; with fewer --nodes each has more",
+                _ => "--memory says how much each node has, and --cache-memory what its cache takes of that",
+            };
+            (needs, hint.into())
         } else if gpu_parts > gpus * PARTS {
             let needs = format!("{} gpus, and each node has {gpus}", in_parts(gpu_parts.into()));
             (needs, "--gpus says how many each node has".into())

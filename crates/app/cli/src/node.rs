@@ -1,6 +1,7 @@
 //! One node of a cluster: the checks of its options, and how its executor is given them.
 
 use crate::args::{NodeArgs, SystemUser};
+use crate::print::size;
 use crate::{Exit, Fault};
 use eyas_cluster::options::NodeShape;
 use eyas_cluster::values::by_name;
@@ -13,6 +14,16 @@ use std::collections::BTreeMap;
 pub fn check_eviction(node: &NodeArgs) -> Result<(), Fault> {
     by_name(&node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     eviction::by_name(&node.eviction).map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
+}
+
+/// Checks that a node with so much memory has some for tasks.
+pub fn check_memory(node: &NodeArgs, memory: u64) -> Result<(), Fault> {
+    if node.cache_memory == 0 || node.cache_memory < memory {
+        return Ok(());
+    }
+    let (part, whole) = (size(node.cache_memory), size(memory));
+    let message = format!("--cache-memory takes {part} of each node's memory, and a node has {whole}");
+    Err(Fault::new(Exit::BadInput, message).hint("leave some for tasks; --memory says how much a node has"))
 }
 
 /// Checks the settings for a node, which would otherwise be refused after a folder was made.
@@ -58,11 +69,12 @@ impl NodeArgs {
     pub fn shape(&self) -> NodeShape {
         let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_wait, .. } =
             self;
-        let NodeArgs { home_local, system_users, container_command, line_shell, .. } = self;
+        let NodeArgs { home_local, system_users, container_command, line_shell, cache_memory, .. } = self;
         NodeShape {
             slots: *slots,
             cache_bytes: *cache,
             memory_bytes: *memory,
+            cache_memory_bytes: *cache_memory,
             gpus: *gpus,
             gpu_names: gpu_names.clone(),
             resources: resources.clone(),

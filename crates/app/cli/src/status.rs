@@ -122,17 +122,23 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     let names =
         status.executors.iter().map(|e| line_of(&e.name).at_most(NODE_CHARS_MAX).to_string().chars().count());
     let width = names.max().unwrap_or(0).clamp(10, NODE_CHARS_MAX);
+    let holds = status.executors.iter().any(|e| e.status.memory_bytes > 0);
+    let memory = if holds { format!(" {:>19}", "in memory") } else { String::new() };
     writeln!(
         out,
-        "\n{:<width$} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}",
+        "\n{:<width$} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}{memory}",
         "node", "state", "running", "assigned", "cache", "local", "peers", "home"
     )?;
     for e in &status.executors {
+        let memory = match e.status.memory_bytes {
+            0 => String::new(),
+            bytes => format!(" {:>19}", format!("{} / {}", size(e.status.memory_used_bytes), size(bytes))),
+        };
         let cache = format!("{} / {}", size(e.status.cache_used_bytes), size(e.cache_bytes));
         let running = format!("{}/{}", e.status.running.len(), e.slots);
         writeln!(
             out,
-            "{:<width$} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}",
+            "{:<width$} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}{memory}",
             line_of(&e.name).at_most(NODE_CHARS_MAX),
             e.state,
             e.n_assigned,

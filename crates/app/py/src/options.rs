@@ -189,6 +189,7 @@ fn set(args: &mut ClusterArgs, name: &str, value: &Value) -> Option<Read<()>> {
         "idle_release" => provision.idle_release, value.time(duration).map(Some);
         "slots" => node.slots, value.whole(1, 4096).map(Some);
         "cache" => node.cache, value.read(some_bytes);
+        "cache_memory" => node.cache_memory, value.read(bytes);
         "memory" => node.memory, value.read(bytes).map(Some);
         "gpus" => node.gpus, value.read(gpus).map(Some);
         "resource" => node.resources, value.amounts();

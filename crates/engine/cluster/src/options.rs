@@ -107,6 +107,8 @@ pub struct NodeShape {
     pub cache_bytes: u64,
     /// `None`: the memory of its machine.
     pub memory_bytes: Option<u64>,
+    /// How much of its memory holds files of its cache.
+    pub cache_memory_bytes: u64,
     pub gpus: Option<Gpus>,
     /// The names of its gpus, where it shares a machine with others.
     pub gpu_names: Vec<String>,
@@ -140,6 +142,7 @@ impl Default for NodeShape {
             slots: None,
             cache_bytes: 4 << 30,
             memory_bytes: None,
+            cache_memory_bytes: 0,
             gpus: None,
             gpu_names: vec![],
             resources: vec![],
@@ -167,6 +170,9 @@ impl NodeShape {
         words.pair("eviction", &self.eviction);
         self.slots.iter().for_each(|slots| words.pair("slots", slots));
         self.memory_bytes.iter().for_each(|memory| words.pair("memory", memory));
+        if self.cache_memory_bytes > 0 {
+            words.pair("cache-memory", self.cache_memory_bytes);
+        }
         if !self.gpu_names.is_empty() {
             words.pair("gpu-names", self.gpu_names.join(","));
         } else if let Some(gpus) = self.gpus {
@@ -190,6 +196,7 @@ impl NodeShape {
             "cache" => self.cache_bytes = value.parse().ok()?,
             "eviction" => self.eviction = value.into(),
             "slots" => self.slots = Some(value.parse().ok()?),
+            "cache-memory" => self.cache_memory_bytes = value.parse().ok()?,
             "memory" => self.memory_bytes = Some(value.parse().ok()?),
             "gpu-names" => self.gpu_names = value.split(',').map(str::to_owned).collect(),
             "gpus" => self.gpus = Some(gpus(value).ok()?),
@@ -485,6 +492,7 @@ mod tests {
             slots: Some(3),
             cache_bytes: 5,
             memory_bytes: Some(7),
+            cache_memory_bytes: 6,
             gpus: Some(Gpus::Auto),
             resources: vec![amount("board=2").unwrap()],
             grace_ns: 2 * MS_NS,

@@ -175,6 +175,9 @@ pub struct Offer {
     pub slots: u32,
     pub memory_bytes: u64,
     pub cache_bytes: u64,
+    /// So much of its memory holds files of the cache. It is no part of `memory_bytes`, which tasks may have. Older logs lack it.
+    #[serde(default)]
+    pub cache_memory_bytes: u64,
     /// What its cache already holds.
     pub held: Vec<HeldObject>,
     /// Attempts it still has from before its connection broke.
@@ -250,8 +253,9 @@ impl Offer {
         if self.slots > SLOTS_MAX {
             return Err(format!("{} slots", self.slots));
         }
-        if let Some(bytes) =
-            [self.memory_bytes, self.cache_bytes].into_iter().find(|n| *n > MACHINE_BYTES_MAX)
+        if let Some(bytes) = [self.memory_bytes, self.cache_bytes, self.cache_memory_bytes]
+            .into_iter()
+            .find(|n| *n > MACHINE_BYTES_MAX)
         {
             return Err(format!("memory or a cache of {bytes} bytes"));
         }
@@ -320,6 +324,9 @@ pub struct AttemptReport {
     pub outcome: Outcome,
     pub times: Times,
     pub inputs: Vec<InputReport>,
+    /// The positions of those inputs that were held in memory when the program began; ascending. Older logs lack it.
+    #[serde(default)]
+    pub in_memory: Vec<u32>,
     pub outputs: Vec<OutputReport>,
     /// Processor time of the program and its children.
     pub cpu_ns: u64,
@@ -817,6 +824,15 @@ pub enum NodeEvent {
         room_bytes: u64,
         disk_bytes: u64,
     },
+    /// The driver has done what [`NodeAction::HoldInMemory`] asked for, or not.
+    MemoryAnswered {
+        object: ObjectId,
+        result: Result<(), NotHeldInMemory>,
+    },
+    /// So much more memory could be held now without taking it from programs.
+    MemoryMeasured {
+        room_bytes: u64,
+    },
     /// This node may have this many transfers from and to home at once; at least 1. Transfers that run go on.
     HomeShared {
         streams: u32,
@@ -832,6 +848,16 @@ pub enum NodeEvent {
         attempt: AttemptNo,
     },
     Ticked,
+}
+
+/// Why an object is not held in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum NotHeldInMemory {
+    /// The system gives this process no more memory to hold.
+    Refused,
+    /// It was not wanted any more, is gone from the disk, or is no single file there.
+    Gone,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -868,6 +894,11 @@ pub enum NodeAction {
     },
     /// Delete a cached object. Done before any later action.
     Evict { object: ObjectId },
+    /// Hold the bytes of this cached object in memory, too. Answered with [`NodeEvent::MemoryAnswered`].
+    HoldInMemory { object: ObjectId },
+    /// The object is on the disk only from now on. Done before any later object is taken into memory. Where the object is not in
+    /// memory yet, its `MemoryAnswered` still comes.
+    LeaveMemory { object: ObjectId },
     /// Run the program in a slot. All inputs are there.
     /// `gpus`: the numbers of the node's gpus that the program may use, ascending.
     Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool, gpus: Vec<u32> },

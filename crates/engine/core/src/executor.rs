@@ -40,6 +40,7 @@ mod answers;
 mod attempts;
 mod ending;
 mod making;
+pub mod memory;
 mod replicas;
 mod serving;
 mod slots;
@@ -58,6 +59,7 @@ use answers::HomeAnswers;
 use attempts::Attempts;
 use eyas_terms::needs::{Equipment, Needs};
 use eyas_terms::*;
+use memory::{Memory, MemoryConfig};
 use rustc_hash::{FxHashMap, FxHashSet};
 use slots::{Slots, Turn};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -75,6 +77,9 @@ pub struct ExecutorConfig {
     #[serde(default)]
     pub equipment: Equipment,
     pub cache: CacheConfig,
+    /// What of the cache is held in memory, too.
+    #[serde(default)]
+    pub memory: MemoryConfig,
     /// Transfers into this node under way at once.
     pub transfers_max: u32,
     /// How many of these may come from one peer.
@@ -130,6 +135,8 @@ struct Input {
     outcome: Option<CacheOutcome>,
     size_bytes: u64,
     wait_ns: u64,
+    /// It was held in memory when the program began.
+    in_memory: bool,
 }
 
 /// Which bytes an input must have: one run reads one version of an object.
@@ -278,6 +285,7 @@ struct Landing {
 pub struct Executor {
     config: ExecutorConfig,
     cache: Cache,
+    memory: Memory,
     space: space::Space,
     attempts: Attempts,
     next_seq: u64,
@@ -325,6 +333,7 @@ impl Executor {
         let cache = Cache::new(config.cache.clone())?;
         Ok(Executor {
             space: space::Space::new(config.cache.budget_bytes),
+            memory: Memory::new(&config.memory, &config.cache)?,
             slots: Slots::new(&config.equipment),
             config,
             cache,
@@ -419,10 +428,13 @@ impl Executor {
             NodeEvent::SpaceMeasured { room_bytes, disk_bytes } => {
                 self.on_space_measured(room_bytes, disk_bytes, out)
             }
+            NodeEvent::MemoryAnswered { object, result } => self.memory.answered(now, object, result, out),
+            NodeEvent::MemoryMeasured { room_bytes } => self.memory.measured(room_bytes, out),
             NodeEvent::HomeShared { streams } => self.config.home_streams_max = streams.max(1),
             NodeEvent::Ticked => self.forget_answers(),
         }
         self.settle_space(now, out);
+        self.memory.probe(now, out);
         self.progress(now, out);
     }
 
@@ -538,6 +550,11 @@ impl Executor {
         &self.cache
     }
 
+    /// What of the cache is held in memory, too.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// Programs that were handed to the runner and have not ended.
     pub fn n_running(&self) -> u32 {
         self.slots.n_running()
@@ -588,6 +605,9 @@ impl Executor {
             attempt.state = State::Running;
             attempt.times.started = now;
             attempt.read_before_bytes = read_before_bytes;
+            for (input, assigned) in attempt.inputs.iter_mut().zip(&attempt.assignment.inputs) {
+                input.in_memory = input.plan == Plan::Cache && self.memory.holds(assigned.object);
+            }
             let inputs = attempt
                 .inputs
                 .iter()
@@ -614,6 +634,7 @@ impl Executor {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.cache.sanity_check();
+        self.memory.sanity_check(&self.cache);
         let uses = |t: &Transfer| Some(Uses::of(t.active?, t.shares, t.made_of.is_some()));
         let active = self.transfers.iter().filter_map(|(target, t)| Some((*target, uses(t)?))).collect();
         self.streams.check(&self.config, &active);

@@ -29,7 +29,7 @@ pub use peer::{
     ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Ticket,
     TicketKey,
 };
-pub use store::{Incoming, LinkAbility, Reservation, Store, Stored, Usage};
+pub use store::{InMemory, Incoming, LinkAbility, Reservation, Store, Stored, Usage};
 
 /// Bytes from the operating system that nobody can guess; at most 256.
 pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {

@@ -34,6 +34,7 @@
 
 mod arrival;
 mod incoming;
+mod memory;
 
 use crate::{Digest, Error, ErrorKind, Halt, Result};
 use arrival::{Arrival, Progress};
@@ -53,6 +54,7 @@ use std::{fmt, thread};
 pub(crate) use arrival::{ArrivalEnd, ArrivalReader, Begun, Watched};
 pub(crate) use incoming::HashedBy;
 pub use incoming::Incoming;
+pub use memory::InMemory;
 
 /// Bytes moved per system call. It fits the second-level cache of a core, so that hashing a block that was
 /// just read costs no memory traffic.

@@ -667,6 +667,7 @@ fn executors(page: &mut String, report: &Report) {
             q.miss.bytes.saturating_add(q.direct.bytes),
         ]
     };
+    let has_memory = report.executors.iter().any(|e| e.cache_memory_bytes > 0);
     let (cache, size, time) = (
         Unit::sizes(report.executors.iter().map(|e| e.cache_bytes)),
         Unit::sizes(report.executors.iter().flat_map(sources)),
@@ -675,9 +676,10 @@ fn executors(page: &mut String, report: &Report) {
     let _ = writeln!(
         page,
         "<section>\n<h2>Executors</h2>\n<div class=\"scroll\"><table>\n<tr><th>name</th><th>slots</th><th>cache, {}</th><th>was there, {}</th>\
-         <th>slots in use</th><th>attempts</th><th>done</th><th>cache-local, {unit}</th><th>cache-remote, {unit}</th><th>from home, {unit}</th><th>hits</th></tr>",
+         <th>slots in use</th><th>attempts</th><th>done</th><th>cache-local, {unit}</th><th>cache-remote, {unit}</th><th>from home, {unit}</th><th>hits</th>{}</tr>",
         cache.name,
         time.name,
+        if has_memory { format!("<th>in memory, {}</th>", size.name) } else { String::new() },
         unit = size.name
     );
     for e in &report.executors {
@@ -692,7 +694,7 @@ fn executors(page: &mut String, report: &Report) {
         };
         let _ = writeln!(
             page,
-            "<tr><td class=\"t\">{}{lost}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td class=\"t\">{}{lost}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>",
             markup(&e.name),
             e.slots,
             cache.show(e.cache_bytes),
@@ -703,10 +705,18 @@ fn executors(page: &mut String, report: &Report) {
             size.show(from_cache),
             size.show(from_peers),
             size.show(from_home),
-            opt(hits, percent)
+            opt(hits, percent),
+            if has_memory { format!("<td>{}</td>", size.show(q.in_memory.bytes)) } else { String::new() }
         );
     }
-    page.push_str("</table></div>\n</section>\n");
+    page.push_str("</table></div>\n");
+    if has_memory {
+        page.push_str(
+            "<p>What was in memory is a part of what was read, from wherever it came: the node held it in memory when the program \
+             began.</p>\n",
+        );
+    }
+    page.push_str("</section>\n");
 }
 
 /// The number of rows of the table of tasks that are shown without the script.

@@ -291,6 +291,9 @@ pub struct ExecutorRow {
     pub name: String,
     pub slots: u32,
     pub cache_bytes: u64,
+    /// So much of the cache was to be held in memory, too.
+    #[serde(default)]
+    pub cache_memory_bytes: u64,
     pub present_ns: u64,
     /// How often the executor was lost or left.
     pub n_losses: u32,
@@ -713,6 +716,7 @@ impl Measure<'_> {
                 name: if e.name.is_empty() { units::ordinal(i as u64 + 1) } else { e.name.clone() },
                 slots: e.slots,
                 cache_bytes: e.cache_bytes,
+                cache_memory_bytes: e.cache_memory_bytes,
                 present_ns,
                 n_losses: e.n_losses,
                 n_attempts: sums[i].n_attempts,

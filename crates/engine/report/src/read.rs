@@ -152,6 +152,9 @@ pub struct Requests {
     pub in_place: Tally,
     #[serde(default)]
     pub made: Tally,
+    /// Those of all these whose bytes were in memory when their program began.
+    #[serde(default)]
+    pub in_memory: Tally,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
@@ -197,11 +200,15 @@ impl Requests {
         self.direct.add(other.direct);
         self.in_place.add(other.in_place);
         self.made.add(other.made);
+        self.in_memory.add(other.in_memory);
     }
-    /// Counts one request.
-    pub fn count(&mut self, input: &InputReport) {
+    /// Counts one request. `in_memory`: its bytes were in memory when the program began.
+    pub fn count(&mut self, input: &InputReport, in_memory: bool) {
         let one = Tally { n_requests: 1, bytes: input.size_bytes, wait_ns: input.wait_ns };
         self.of(input.outcome).add(one);
+        if in_memory {
+            self.in_memory.add(one);
+        }
     }
     fn of(&mut self, outcome: CacheOutcome) -> &mut Tally {
         match outcome {
@@ -390,8 +397,8 @@ impl Records {
         a.output_bytes = sum(report.outputs.iter().map(|o| o.size_bytes));
         a.staying_bytes = staying_bytes(fold, report);
         let requests = self.requests.entry((a.run, a.executor as usize)).or_default();
-        for input in &report.inputs {
-            requests.count(input);
+        for (input, i) in report.inputs.iter().zip(0..) {
+            requests.count(input, report.in_memory.binary_search(&i).is_ok());
             match input.outcome {
                 CacheOutcome::LocalHit
                 | CacheOutcome::Joined

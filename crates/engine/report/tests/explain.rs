@@ -242,6 +242,7 @@ fn a_live_answer_without_names() {
         task,
         attempt: AttemptNo(1),
         outcome: Outcome::Failed(failure.clone()),
+        in_memory: vec![0],
         times: Times {
             received: Timestamp(S),
             inputs_ready: Timestamp(S + 30 * MS),

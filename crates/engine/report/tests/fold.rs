@@ -66,6 +66,7 @@ fn reported(executor: u32, attempt: u32, outcome: Outcome, n_outputs: u32) -> Ev
         outcome,
         times: Times::default(),
         inputs: vec![],
+        in_memory: vec![],
         outputs: (0..n_outputs).map(output).collect(),
         cpu_ns: 0,
         rss_bytes_max: 0,

@@ -14,6 +14,12 @@ pub fn umask() -> u32 {
     })
 }
 
+/// The size of a page of memory.
+pub fn page_bytes() -> u64 {
+    // SAFETY: a plain query without arguments in memory.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64
+}
+
 /// Memory in bytes that processes here may use together: that of the machine, or less where a control group bounds it, as in a
 /// container or a job.
 pub fn memory_bytes() -> u64 {
@@ -26,6 +32,35 @@ pub fn memory_bytes() -> u64 {
         .flat_map(|folder| ["memory.max", "memory.limit_in_bytes"].map(|name| folder.join(name)))
         .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok())
         .fold(of_machine, u64::min)
+}
+
+/// Memory in bytes that this process could take now without another one's having to give it back: what is free, and what the kernel
+/// can free by forgetting copies of files.
+pub fn memory_room_bytes() -> u64 {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let folders = group_folders(&groups, Path::new("/sys/fs/cgroup"));
+    let of_machine = std::fs::read_to_string("/proc/meminfo").ok();
+    let of_machine =
+        of_machine.and_then(|text| value_of(&text, "MemAvailable:")).map_or(u64::MAX, |kib| kib << 10);
+    folders.iter().filter_map(|folder| room_of_group(folder)).fold(of_machine, u64::min)
+}
+
+/// The number that follows this word at the beginning of a line.
+fn value_of(text: &str, word: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(word)?.split_whitespace().next()?.parse().ok())
+}
+
+/// What is left of the memory that a control group may have, if it is bounded.
+fn room_of_group(folder: &Path) -> Option<u64> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    let number = |names: [&str; 2]| names.into_iter().find_map(|name| read(name)?.trim().parse::<u64>().ok());
+    let most = number(["memory.max", "memory.limit_in_bytes"])?;
+    let used = number(["memory.current", "memory.usage_in_bytes"])?;
+    let stat = read("memory.stat")?;
+    let files = |words: [&str; 2]| words.into_iter().find_map(|word| value_of(&stat, word)).unwrap_or(0);
+    let copies =
+        files(["total_inactive_file ", "inactive_file "]) + files(["total_active_file ", "active_file "]);
+    Some(most.saturating_sub(used.saturating_sub(copies)))
 }
 
 /// The folders of the control groups that bound the memory of a process, the innermost first.
@@ -112,6 +147,19 @@ mod tests {
         assert_eq!(folders(old), paths(&["/cg/memory/job", "/cg/memory"]));
         assert_eq!(folders("0::/../other\n"), paths(&["/cg"]));
         assert_eq!(folders("nonsense"), paths(&[]));
+    }
+
+    #[test]
+    fn copies_of_files_are_room_in_a_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        assert_eq!(room_of_group(dir.path()), None);
+        write("memory.max", "1000\n");
+        write("memory.current", "900\n");
+        write("memory.stat", "anon 300\ninactive_file 100\nactive_file 50\nunevictable 450\n");
+        assert_eq!(room_of_group(dir.path()), Some(250));
+        write("memory.max", "max\n");
+        assert_eq!(room_of_group(dir.path()), None, "it is not bounded");
     }
 
     #[test]

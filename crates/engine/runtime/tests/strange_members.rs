@@ -80,6 +80,7 @@ fn an_impossible_message_is_refused_and_ends_no_other_member() {
             outcome: Outcome::Done,
             times: Times::default(),
             inputs: vec![input],
+            in_memory: vec![],
             outputs: vec![],
             cpu_ns: 0,
             rss_bytes_max: 0,

@@ -347,6 +347,7 @@ impl World<'_> {
             outcome: Outcome::Done,
             times: Times { started: Timestamp(started), exited: Timestamp(now), ..Times::default() },
             inputs: vec![],
+            in_memory: vec![],
             outputs: outputs.collect(),
             cpu_ns: self.case.task_ns,
             rss_bytes_max: 0,

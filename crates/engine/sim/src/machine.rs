@@ -23,11 +23,17 @@ pub struct Machine {
     /// Programs that one node runs at once.
     pub slots_per_node: u32,
     pub cache_bytes_per_node: u64,
+    /// So much of each cache is held in memory, too.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cache_memory_bytes_per_node: u64,
     /// Gpus and named resources of each node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub equipment: Equipment,
     /// One node's disk, shared by programs that read and write, by copies that arrive and by copies that leave.
     pub disk_bytes_per_s: f64,
+    /// One node's memory, from which programs read what is held there.
+    #[serde(default = "memory_bytes_per_s", skip_serializing_if = "is_usual_memory")]
+    pub memory_bytes_per_s: f64,
     /// One node's link, in each direction.
     pub nic_bytes_per_s: f64,
     /// Home storage, all clients together.
@@ -135,6 +141,17 @@ impl Default for Costs {
     }
 }
 
+/// What bgp-4096 has for caches in memory, too.
+const MEMORY_BYTES_PER_S: f64 = 10e9;
+
+fn memory_bytes_per_s() -> f64 {
+    MEMORY_BYTES_PER_S
+}
+
+fn is_usual_memory(rate: &f64) -> bool {
+    *rate == MEMORY_BYTES_PER_S
+}
+
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -166,7 +183,9 @@ pub fn preset(name: &str) -> Result<Machine, String> {
         slots_per_node: 2,
         equipment: Default::default(),
         cache_bytes_per_node: 4 * GB,
+        cache_memory_bytes_per_node: 0,
         disk_bytes_per_s: 81.0 / 64.0 * GBIT,
+        memory_bytes_per_s: MEMORY_BYTES_PER_S,
         nic_bytes_per_s: GBIT,
         home_bytes_per_s: 4.4 * GBIT,
         home_client_bytes_per_s: GBIT,
@@ -255,6 +274,7 @@ impl Machine {
     pub fn check(&self) -> Result<(), String> {
         let rates = [
             ("disk_bytes_per_s", self.disk_bytes_per_s),
+            ("memory_bytes_per_s", self.memory_bytes_per_s),
             ("nic_bytes_per_s", self.nic_bytes_per_s),
             ("home_bytes_per_s", self.home_bytes_per_s),
             ("home_client_bytes_per_s", self.home_client_bytes_per_s),

@@ -51,6 +51,9 @@ pub struct Summary {
     pub local_bytes: u64,
     pub peer_bytes: u64,
     pub home_bytes: u64,
+    /// Bytes of these that were in memory when the program began.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub in_memory_bytes: u64,
     /// Bytes that were moved between nodes, from home, and to home.
     pub moved_peer_bytes: u64,
     pub moved_home_bytes: u64,
@@ -213,6 +216,8 @@ impl Recorder {
         let is_here =
             |input: &InputReport| matches!(input.outcome, CacheOutcome::LocalHit | CacheOutcome::InPlace);
         s.n_at_once += u64::from(!report.inputs.is_empty() && report.inputs.iter().all(is_here));
+        let in_memory = report.in_memory.iter().filter_map(|i| report.inputs.get(*i as usize));
+        s.in_memory_bytes += in_memory.map(|input| input.size_bytes).sum::<u64>();
         for input in &report.inputs {
             let bytes = input.size_bytes;
             let (n, total, kind) = match input.outcome {

@@ -156,6 +156,12 @@ pub fn calibrate(measured: &Measured) -> Result<Calibration, String> {
             nodes: measured.nodes.len() as u32,
             slots_per_node: slots.max(1),
             cache_bytes_per_node: measured.nodes.iter().map(|n| n.cache_bytes).min().unwrap_or(0),
+            cache_memory_bytes_per_node: measured
+                .nodes
+                .iter()
+                .map(|n| n.cache_memory_bytes)
+                .min()
+                .unwrap_or(0),
             equipment: Equipment::most_of(measured.nodes.iter().map(|n| &n.equipment)),
             nic_bytes_per_s: peer.unwrap_or(base.nic_bytes_per_s).max(client),
             home_bytes_per_s: rates.map_or(base.home_bytes_per_s, |r| r.home).max(client),
@@ -432,6 +438,7 @@ mod tests {
 
     fn measured(n_nodes: u32, tasks: Vec<TaskMeasured>) -> Measured {
         let node = |i: u32| MeasuredNode {
+            cache_memory_bytes: 0,
             equipment: Equipment::default(),
             name: format!("node{i}"),
             slots: 1,

@@ -56,7 +56,7 @@ use eyas_terms::rng::Rng;
 use eyas_terms::*;
 use eyas_text::shown;
 use hardware::{Hardware, LandedOutput, Purpose};
-use nodes::{Nodes, node_core};
+use nodes::{Nodes, Reads, node_core};
 use record::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -475,6 +475,7 @@ impl<'a> World<'a> {
                 slots,
                 memory_bytes: NODE_MEMORY_BYTES,
                 cache_bytes: self.machine.cache_bytes_per_node,
+                cache_memory_bytes: self.machine.cache_memory_bytes_per_node,
                 equipment: self.machine.equipment.clone(),
                 walltime: self.machine.walltime_ns.map(|ns| Walltime { whole_ns: ns, left_ns: ns }),
                 ..Offer::default()
@@ -513,6 +514,9 @@ impl<'a> World<'a> {
             }
             next = events.pop_front();
         }
+        if let Some(node) = self.nodes.find_mut(number) {
+            node.end_fresh();
+        }
         self.node_actions = actions;
         if !messages.is_empty() {
             self.time.after(self.machine.message_ns, Ev::ToDispatcher { node: number, messages });
@@ -547,13 +551,28 @@ impl<'a> World<'a> {
                 self.transfers.ask(number, ask, &mut self.time, &mut self.hardware, &mut self.nodes);
             }
             NodeAction::Start { task, attempt, inputs, .. } => {
-                let read_bytes = inputs.iter().map(|input| match input {
-                    Staged::Cached(object) | Staged::InPlace(object) => self.size_of(*object),
-                    Staged::Private | Staged::Unneeded => 0,
-                });
-                let bytes = read_bytes.sum();
+                let mut reads = Reads::default();
+                for input in &inputs {
+                    let (Staged::Cached(object) | Staged::InPlace(object)) = *input else { continue };
+                    let bytes = self.size_of(object);
+                    let node = self.nodes.find_mut(number).expect("it acts");
+                    events.extend(node.held(object, self.time.now, &mut self.hardware));
+                    match node.core.memory().holds(object) {
+                        true => reads.memory_bytes += bytes,
+                        false => reads.disk_bytes += bytes,
+                    }
+                }
                 let node = self.nodes.find_mut(number).expect("it acts");
-                node.hand_over((task, attempt), bytes, &mut self.time, &mut self.hardware, &self.work);
+                node.hand_over((task, attempt), reads, &mut self.time, &mut self.hardware, &self.work);
+            }
+            NodeAction::HoldInMemory { object } => {
+                let bytes = self.size_of(object);
+                let node = self.nodes.find_mut(number).expect("it acts");
+                events.extend(node.hold(object, bytes, self.time.now, &mut self.hardware));
+            }
+            NodeAction::LeaveMemory { object } => {
+                let node = self.nodes.find_mut(number).expect("it acts");
+                events.extend(node.leave_memory(object, self.time.now, &mut self.hardware));
             }
             NodeAction::Kill { task, attempt } => {
                 let node = self.nodes.find_mut(number).expect("it acts");
@@ -563,6 +582,7 @@ impl<'a> World<'a> {
             NodeAction::StoreOutput { task, attempt, output, object, .. } => {
                 let size_bytes = self.size_of(object);
                 let result = Ok(Fetched { digest: digest_of(object), size_bytes, version: None });
+                self.nodes.find_mut(number).expect("it acts").came(object);
                 events.push_back(NodeEvent::OutputStored { task, attempt, output, marks: None, result });
             }
             NodeAction::Land { task, attempt, output, object, .. } => {
@@ -598,7 +618,13 @@ impl<'a> World<'a> {
             }
             Purpose::Read { node, attempt } => {
                 if let Some(node) = self.nodes.find_mut(node) {
-                    node.compute(attempt, &mut self.time, &self.hardware, &self.work);
+                    node.read_memory(attempt, &mut self.time, &mut self.hardware, &self.work);
+                }
+            }
+            Purpose::Hold { node: number, object } => {
+                let Some(node) = self.nodes.find_mut(number) else { return };
+                if let Some(event) = node.held(object, self.time.now, &mut self.hardware) {
+                    self.tell_node(number, event);
                 }
             }
             Purpose::Write { node: number, attempt } => {
@@ -636,6 +662,9 @@ impl<'a> World<'a> {
             let size_bytes = self.size_of(object);
             if let Some(moved_bytes) = moved_bytes {
                 self.record.recorder.moved(source, moved_bytes, is_between);
+            }
+            if let Some(node) = self.nodes.find_mut(number) {
+                node.came(object);
             }
             let version = (source == Source::Home).then(|| self.work.version_of(size_bytes));
             Ok(Fetched { digest: digest_of(object), size_bytes, version })

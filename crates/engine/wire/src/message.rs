@@ -338,6 +338,9 @@ pub struct ExecutorStatus {
     pub n_waiting: u32,
     pub cache_used_bytes: u64,
     pub cache_n_objects: u64,
+    /// Of the cache, so much is held in memory, too, and so much may be: less than was asked for where the node has no more.
+    pub memory_used_bytes: u64,
+    pub memory_bytes: u64,
     pub local_bytes: u64,
     pub peer_bytes: u64,
     pub home_read_bytes: u64,

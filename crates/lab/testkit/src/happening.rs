@@ -21,6 +21,10 @@ pub enum NodeWork {
     Ask {
         object: ObjectId,
     },
+    /// A file is in memory, or was refused there.
+    Hold {
+        object: ObjectId,
+    },
     /// The driver is to receive the event about bytes that are complete.
     Word {
         digest: Digest,

@@ -296,6 +296,7 @@ impl WorldNode {
             memory_bytes: self.memory_bytes,
             equipment: self.config.equipment.clone(),
             cache_bytes: self.config.cache.budget_bytes,
+            cache_memory_bytes: 0,
             data_address: String::new(),
             data_id: self.number as u32,
             walltime: self.walltime.map(left),

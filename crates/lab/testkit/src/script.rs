@@ -367,6 +367,7 @@ impl Cluster {
             outcome,
             times,
             inputs: inputs.collect(),
+            in_memory: vec![],
             outputs: outputs.collect(),
             cpu_ns: 0,
             rss_bytes_max: 0,
@@ -527,6 +528,7 @@ impl NodeScript {
             inputs_in_turn: false,
             small_bytes_max: 0,
             small_per_peer_max: 0,
+            memory: Default::default(),
         };
         change(&mut config);
         NodeScript {
@@ -574,6 +576,8 @@ impl NodeScript {
                 }
             }
             NodeAction::Evict { object } => format!("evict {}", name(object)),
+            NodeAction::HoldInMemory { object } => format!("hold {} in memory", name(object)),
+            NodeAction::LeaveMemory { object } => format!("{} leaves memory", name(object)),
             NodeAction::Start { task, attempt, .. } => format!("start {task}.{attempt}"),
             NodeAction::Kill { task, attempt } => format!("kill {task}.{attempt}"),
             NodeAction::Halt { task, attempt } => format!("halt {task}.{attempt}"),

@@ -72,6 +72,7 @@ use dispatchers::{Links, Member};
 use eyas_core::cache::CacheConfig;
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig};
 use eyas_core::executor::ExecutorConfig;
+use eyas_core::executor::memory::MemoryConfig;
 use eyas_core::group::Membership;
 use eyas_session::dispatcher::Record;
 use eyas_terms::needs::Equipment;
@@ -217,10 +218,17 @@ fn drawn_nodes(o: &Options, rng: &mut Rng) -> Vec<WorldNode> {
             inputs_in_turn: false,
             small_bytes_max: 200 * (o.seed % 2),
             small_per_peer_max: 1 + (o.seed / 2 % 3) as u32,
+            memory: memory_of(o, n),
         };
         WorldNode::new(executor, 1000 * (1 + rng.below(4)))
     };
     (0..o.n_nodes).map(node).collect()
+}
+
+/// In some worlds, nodes hold a part of their caches in memory, too.
+fn memory_of(o: &Options, n: u64) -> MemoryConfig {
+    let budget_bytes = if (o.seed + n).is_multiple_of(3) { o.cache_bytes / 4 } else { 0 };
+    MemoryConfig { budget_bytes, page_bytes: 16 }
 }
 
 /// Nodes of given sizes.
@@ -242,6 +250,7 @@ fn sized_nodes(o: &Options, rng: &mut Rng) -> Vec<WorldNode> {
             inputs_in_turn: false,
             small_bytes_max: 0,
             small_per_peer_max: 0,
+            memory: Default::default(),
         };
         WorldNode::new(executor, *memory_bytes)
     };

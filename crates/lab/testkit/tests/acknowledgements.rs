@@ -33,6 +33,7 @@ fn report(process: &mut Process, life: u64, outcome: Outcome) {
         outcome,
         times: Times::default(),
         inputs: vec![],
+        in_memory: vec![],
         outputs: vec![],
         cpu_ns: 0,
         rss_bytes_max: 0,

@@ -214,6 +214,7 @@ fn the_more_executors_there_are_the_fewer_tasks_each_is_given_ahead() {
                 outcome: Outcome::Done,
                 times: Times { received: now, inputs_ready: now, started: now, exited: now },
                 inputs: vec![],
+                in_memory: vec![],
                 outputs: vec![],
                 cpu_ns: 0,
                 rss_bytes_max: 0,

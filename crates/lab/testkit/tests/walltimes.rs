@@ -35,6 +35,7 @@ fn ran(c: &mut Cluster, executor: u32, task: u64, attempt: u32, run_s: f64) {
         outcome: Outcome::Done,
         times,
         inputs,
+        in_memory: vec![],
         outputs,
         cpu_ns: 0,
         rss_bytes_max: 0,

@@ -1,7 +1,7 @@
 //! The simulated machine and the policies on it, as a user names them. `eyas predict` takes the same options.
 
 use crate::args::{Amount, amount};
-use crate::args::{duration, rate};
+use crate::args::{bytes, duration, rate};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use clap::Args;
@@ -22,6 +22,15 @@ pub struct MachineArgs {
     /// Programs that one node runs at once [default: the machine's]
     #[arg(long)]
     pub slots: Option<u32>,
+    /// So much of each cache is held in memory, too, beside what the tasks need [default: the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub cache_memory: Option<u64>,
+    /// Bytes per second that the programs of a node read from its disk, together [default: the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    pub disk_rate: Option<u64>,
+    /// Bytes per second that the programs of a node read from its memory, together [default: 10 GB/s]
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    pub memory_rate: Option<u64>,
     /// Bytes per second from and to home storage, all nodes together [default: the machine's]
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub home_rate: Option<u64>,
@@ -90,6 +99,11 @@ impl MachineArgs {
         machine.equipment.gpus = self.gpus.unwrap_or(machine.equipment.gpus);
         machine.equipment.resources.extend(by_name(&self.resources).map_err(bad)?);
         machine.slots_per_node = self.slots.unwrap_or(machine.slots_per_node);
+        let float = |rate: Option<u64>, usual: f64| rate.map_or(usual, |rate| rate as f64);
+        machine.cache_memory_bytes_per_node =
+            self.cache_memory.unwrap_or(machine.cache_memory_bytes_per_node);
+        machine.disk_bytes_per_s = float(self.disk_rate, machine.disk_bytes_per_s);
+        machine.memory_bytes_per_s = float(self.memory_rate, machine.memory_bytes_per_s);
         if let Some(rate) = self.home_rate {
             machine.home_bytes_per_s = rate as f64;
             machine.home_client_bytes_per_s = machine.home_client_bytes_per_s.min(rate as f64);

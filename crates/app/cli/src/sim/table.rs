@@ -47,6 +47,11 @@ pub fn table(s: &Summary, wall_s: f64) -> String {
             per_cent(s.home_ratio())
         ),
     );
+    if s.in_memory_bytes > 0 {
+        let all = s.local_bytes + s.peer_bytes + s.home_bytes;
+        let share = per_cent(s.in_memory_bytes as f64 / all.max(1) as f64);
+        row("in memory", format!("{} when their programs began, {share} of all", size(s.in_memory_bytes)));
+    }
     row(
         "moved",
         format!(

@@ -2,7 +2,7 @@
 
 use super::draw::{BAD, bold, clean, coloured, dim, draw_node, draw_running, footer, header, title};
 use super::view::{LooksAt, View};
-use crate::print::wrapped;
+use crate::print::{size, wrapped};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
@@ -52,8 +52,12 @@ fn node(frame: &mut Frame, area: Rect, view: &View, i: usize) {
     let name = format!("Node {} of {}", i + 1, nodes.len());
     let rest = title(frame, area, &name, vec![bold(clean(&node.name)), dim(format!(" {} ", node.state))]);
     let running = view.running(Some(&node.name));
+    let memory = match node.status.memory_used_bytes {
+        0 => String::new(),
+        bytes => format!(", {} in memory", size(bytes)),
+    };
     let about = format!(
-        " {} running, {} assigned, {} wait for inputs or a slot; {} objects in the cache",
+        " {} running, {} assigned, {} wait for inputs or a slot; {} objects in the cache{memory}",
         running.len(),
         node.n_assigned,
         node.status.n_waiting,

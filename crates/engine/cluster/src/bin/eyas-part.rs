@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 slots: option("--slots")?.parse()?,
                 cache_bytes: 1 << 20,
                 memory_bytes: 1 << 20,
+                cache_memory_bytes: 0,
                 equipment: Equipment::default(),
                 gpu_names: vec![],
                 eviction: "lru".into(),

@@ -121,6 +121,7 @@ impl Executor {
                     // This is the last copy until it is home.
                     self.cache.keep(object);
                     self.held.insert(object, bytes.clone());
+                    self.memory.requested(object, bytes.size_bytes, false, out);
                 }
                 slot.stored = Some(bytes);
                 slot.marks = marks;
@@ -305,6 +306,7 @@ impl Executor {
                 outcome: Outcome::Cancelled,
                 times: Times { received: now, ..Times::default() },
                 inputs: vec![],
+                in_memory: vec![],
                 outputs: vec![],
                 cpu_ns: 0,
                 rss_bytes_max: 0,
@@ -366,6 +368,8 @@ impl Executor {
 
     pub(super) fn report(&self, id: AttemptId, outcome: Outcome) -> Arc<AttemptReport> {
         let a = &self.attempts[&id];
+        let told = a.inputs.iter().filter(|input| input.outcome.is_some());
+        let in_memory = told.zip(0..).filter(|(input, _)| input.in_memory).map(|(_, i)| i).collect();
         let inputs = a.inputs.iter().zip(&a.assignment.inputs).filter_map(|(input, assigned)| {
             Some(InputReport {
                 object: assigned.object,
@@ -385,6 +389,7 @@ impl Executor {
             outcome,
             times: a.times,
             inputs: inputs.collect(),
+            in_memory,
             outputs: outputs.collect(),
             cpu_ns: a.cpu_ns,
             rss_bytes_max: a.rss_bytes_max,

@@ -42,8 +42,16 @@ impl Executor {
 
     pub(super) fn evicted(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
         self.held.remove(&object);
+        self.memory.left_cache(object, out);
         out.push(NodeAction::Evict { object });
         out.push(NodeAction::Tell { message: NodeMessage::ReplicaDropped(object) });
+    }
+
+    /// An object has come into the cache, or an attempt asks for it again: if it is there, it may go into memory, too.
+    pub(super) fn take_into_memory(&mut self, object: ObjectId, is_again: bool, out: &mut Vec<NodeAction>) {
+        if let Some(size_bytes) = self.cache.size_bytes(object).filter(|_| self.cache.is_ready(object)) {
+            self.memory.requested(object, size_bytes, is_again, out);
+        }
     }
 
     pub(super) fn drop_if_doomed(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {

@@ -144,7 +144,7 @@ impl Space {
 }
 
 /// The part of `room_bytes` that the cache leaves to sandboxes and private files, which lie on the same disk.
-fn spare_bytes(room_bytes: u64) -> u64 {
+pub(super) fn spare_bytes(room_bytes: u64) -> u64 {
     (room_bytes / SPARE_PART).min(SPARE_BYTES_MAX)
 }
 
@@ -387,6 +387,7 @@ mod tests {
             equipment: Default::default(),
             slots: 1,
             cache,
+            memory: Default::default(),
             transfers_max: 4,
             transfers_per_peer_max: 4,
             home_streams_max: 4,

@@ -92,7 +92,14 @@ impl Executor {
                     && self.cache.state(input.object).is_none();
                 ask.push((input.object, i as u32, reads));
             }
-            attempt.inputs.push(Input { plan, expect, outcome: None, size_bytes, wait_ns: 0 });
+            attempt.inputs.push(Input {
+                plan,
+                expect,
+                outcome: None,
+                size_bytes,
+                wait_ns: 0,
+                in_memory: false,
+            });
         }
         let (unknown, run) = (attempt.n_unknown, attempt.assignment.run);
         self.attempts.insert(id, attempt);
@@ -247,6 +254,9 @@ impl Executor {
         }
         let together: Vec<ObjectId> = wanted.iter().map(|want| want.object).collect();
         self.cache.requested(&together);
+        for object in together {
+            self.take_into_memory(object, true, out);
+        }
         self.n_pinned += 1;
         self.alone = is_alone.then_some(id);
         let Staging { fetches, confirmed } = self.stage(id, &private);

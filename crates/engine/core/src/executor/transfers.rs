@@ -249,6 +249,7 @@ impl Executor {
         }
         if let Target::Cache(object) = target {
             self.drop_if_doomed(object, out);
+            self.take_into_memory(object, false, out);
         }
     }
 

@@ -70,7 +70,7 @@ impl Executor {
         let reads =
             assigned.known.is_none() && assigned.making == Making::No && self.cache.state(object).is_none();
         let attempt = self.attempts.get_mut(&id).expect("seen above");
-        let input = Input { plan, expect, outcome: None, size_bytes, wait_ns: 0 };
+        let input = Input { plan, expect, outcome: None, size_bytes, wait_ns: 0, in_memory: false };
         if again.is_some() {
             attempt.assignment.inputs[i as usize] = assigned;
             attempt.inputs[i as usize] = input;
@@ -131,6 +131,7 @@ impl Executor {
             if plan == Plan::Cache {
                 self.cache.touch(object);
                 self.cache.requested(&[object]);
+                self.take_into_memory(object, true, out);
                 if self.attempts[&id].assignment.inputs[i as usize].check_home {
                     let version = expect.version.filter(|_| !self.attempts[&id].is_older);
                     let bytes = crate::event::Fetched { version, ..self.held[&object].clone() };

@@ -136,7 +136,7 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
     };
     let shown = &report.inputs[..report.inputs.len().min(INPUTS_SHOWN)];
     let width = shown.iter().map(|i| name(i.object).chars().count()).max().unwrap_or(0).min(60);
-    for input in shown {
+    for (input, i) in shown.iter().zip(0..) {
         let waited = units::duration(input.wait_ns);
         let from = match input.outcome {
             CacheOutcome::LocalHit => "in the node's cache already".to_string(),
@@ -148,6 +148,10 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
             CacheOutcome::Direct => format!("from home in {waited}, for this attempt only"),
             CacheOutcome::Made => format!("made on this node in {waited}"),
             CacheOutcome::InPlace => "read in place, home is the node's own disk".to_string(),
+        };
+        let from = match report.in_memory.contains(&i) {
+            true => format!("{from}; in memory when the program began"),
+            false => from,
         };
         let from = match a.named.contains(&input.object.0) {
             true => format!("{from}; named by the program, not declared"),

@@ -11,6 +11,7 @@ pub struct ExecutorRecord {
     pub name: String,
     pub slots: u32,
     pub cache_bytes: u64,
+    pub cache_memory_bytes: u64,
     /// When it was there; the last one is open while it still is.
     pub present: Vec<(Timestamp, Option<Timestamp>)>,
     /// Of that: when its connection was broken. Most that are silent have ended and are only given up later.
@@ -80,6 +81,7 @@ impl Executors {
         record.is_heard(t);
         record.slots = offer.slots;
         record.cache_bytes = offer.cache_bytes;
+        record.cache_memory_bytes = offer.cache_memory_bytes;
     }
 
     /// An executor under a number that is new in this life. Returns its row.
@@ -114,6 +116,7 @@ impl Executors {
                     name: offer.name.clone(),
                     slots: offer.slots,
                     cache_bytes: offer.cache_bytes,
+                    cache_memory_bytes: offer.cache_memory_bytes,
                     present: vec![(t, None)],
                     silent: vec![],
                     n_losses: 0,

@@ -16,6 +16,7 @@ mod home;
 mod input;
 mod launch;
 mod leaving;
+mod memory;
 mod node;
 mod objects;
 mod peers;
@@ -35,6 +36,7 @@ use self::failure::explain_failure;
 use self::home::{Home, HomeRead, HomeWrite, why_not_asked};
 use self::launch::is_for_adders;
 use self::leaving::Leaving;
+use self::memory::Memory;
 use self::node::NodeState;
 use self::objects::Objects;
 use self::peers::{Peers, fetch_failed};
@@ -45,11 +47,12 @@ use super::processors::Looks;
 use super::slots::Slots;
 use super::supervisor::Supervisors;
 use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry, system_users};
-use crate::machine::MemoryKills;
+use crate::machine::{self, MemoryKills};
 use crate::{clock, descriptors};
 use eyas_core::cache::CacheConfig;
 use eyas_core::event::*;
 use eyas_core::executor::ExecutorConfig;
+use eyas_core::executor::memory::MemoryConfig;
 use eyas_data::Halt;
 use eyas_net::{self as net, NetError, Writer};
 use eyas_runner::protocol as runner;
@@ -80,6 +83,8 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct Agent {
     node: NodeState,
     objects: Objects,
+    /// Where files of the cache are held in memory.
+    memory: Option<Memory>,
     private: PrivateCopies,
     home: Home,
     peers: Peers,
@@ -121,6 +126,9 @@ impl Agent {
         // Programs that get the join file's path run in other directories.
         let join = std::path::absolute(options.target.path());
         let join = join.unwrap_or_else(|_| options.target.path().to_path_buf());
+        if options.cache_memory_bytes > 0 && options.cache_memory_bytes >= options.memory_bytes {
+            return Err(ExecutorError::Config(no_memory_left(&options)));
+        }
         let path = directory::make(&options)?;
         let identity = options.target.join().identity.clone();
         let system_users = options.system_users.clone();
@@ -150,7 +158,8 @@ impl Agent {
             nearby,
             name: options.name,
             slots: options.slots,
-            memory_bytes: options.memory_bytes,
+            memory_bytes: options.memory_bytes - options.cache_memory_bytes,
+            cache_memory_bytes: options.cache_memory_bytes,
             equipment: options.equipment,
             cache_bytes: options.cache_bytes,
             data_address: peers.data_address(),
@@ -158,6 +167,7 @@ impl Agent {
             walltime: None,
         };
         let mut agent = Agent {
+            memory: (options.cache_memory_bytes > 0).then(|| Memory::start(store.clone(), inputs.clone())),
             node,
             objects,
             private,
@@ -386,6 +396,9 @@ impl Agent {
         let book = self.node.session.book();
         match &event {
             NodeEvent::TransferEnded { target, source: Source::Home, .. } => self.home.read_ended(*target),
+            NodeEvent::MemoryAnswered { object, .. } => {
+                self.memory.iter_mut().for_each(|memory| memory.answered(*object))
+            }
             NodeEvent::HomeAnswered { object, result } => {
                 if let Ok(answer) = result {
                     self.objects.shown.read(*object, &answer.version);
@@ -493,6 +506,17 @@ impl Agent {
             NodeAction::Evict { object } => {
                 if let Some(digest) = self.node.session.evict(object) {
                     self.objects.remove(digest);
+                }
+            }
+            NodeAction::HoldInMemory { object } => {
+                let file = self.node.book().digest(object).filter(|digest| self.objects.is_file(digest));
+                if let Some(memory) = &mut self.memory {
+                    memory.hold(object, file);
+                }
+            }
+            NodeAction::LeaveMemory { object } => {
+                if let Some(memory) = &mut self.memory {
+                    memory.leave(object);
                 }
             }
             NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
@@ -640,6 +664,9 @@ impl Agent {
         }
         self.look_at_processors();
         self.objects.remove_again(&self.node.session);
+        if let Some(memory) = &self.memory {
+            memory.measure();
+        }
         self.space.measure(&self.objects.store, &self.objects.trees, self.slots.pids());
         let status = self.status();
         if self.node.session.say(FromExecutor::Status(Box::new(status))) {
@@ -685,6 +712,8 @@ impl Agent {
             n_waiting: n_attempts - core.n_running().min(n_attempts),
             cache_used_bytes: core.cache().used_bytes(),
             cache_n_objects: core.cache().n_objects() as u64,
+            memory_used_bytes: core.memory().used_bytes(),
+            memory_bytes: core.memory().budget_bytes(),
             local_bytes: counters.local_bytes,
             peer_bytes: counters.peer_bytes,
             home_read_bytes: counters.home_read_bytes,
@@ -694,6 +723,15 @@ impl Agent {
             away: self.home.away(),
         }
     }
+}
+
+/// Why there can be no such executor.
+fn no_memory_left(options: &ExecutorOptions) -> String {
+    format!(
+        "--cache-memory takes {} bytes of this node's memory, which has {}, and leaves nothing to tasks; give a smaller \
+         --cache-memory, or a larger --memory",
+        options.cache_memory_bytes, options.memory_bytes
+    )
 }
 
 fn core_config(options: &ExecutorOptions) -> ExecutorConfig {
@@ -706,6 +744,7 @@ fn core_config(options: &ExecutorOptions) -> ExecutorConfig {
             seed: u64::from(std::process::id()),
             groups: true,
         },
+        memory: MemoryConfig { budget_bytes: options.cache_memory_bytes, page_bytes: machine::page_bytes() },
         transfers_max: TRANSFERS_MAX,
         transfers_per_peer_max: TRANSFERS_PER_PEER_MAX,
         home_streams_max: HOME_STREAMS_MAX,

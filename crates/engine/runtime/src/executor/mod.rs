@@ -49,8 +49,10 @@ pub struct ExecutorOptions {
     pub name: String,
     pub slots: u32,
     pub cache_bytes: u64,
-    /// Memory that tasks may declare, together.
+    /// Memory that tasks may declare, together, and that holds files of the cache.
     pub memory_bytes: u64,
+    /// So much of it holds files of the cache.
+    pub cache_memory_bytes: u64,
     /// Gpus and named resources of this node.
     pub equipment: Equipment,
     /// The names by which programs know the gpus; as many as `equipment` has.

@@ -30,6 +30,8 @@ pub struct About {
     pub memory_bytes: u64,
     pub equipment: Equipment,
     pub cache_bytes: u64,
+    /// Memory that holds files of the cache, beside `memory_bytes`.
+    pub cache_memory_bytes: u64,
     /// As in [`ExecutorHello`].
     pub data_address: String,
     pub data_id: u32,
@@ -113,6 +115,7 @@ impl DispatcherLink {
             memory_bytes: about.memory_bytes,
             equipment: about.equipment.clone(),
             cache_bytes: about.cache_bytes,
+            cache_memory_bytes: about.cache_memory_bytes,
             held: held.collect(),
             attempts: core.attempts(),
             owner: self.known_as.map(|k| k.incarnation),
@@ -315,6 +318,7 @@ pub(super) mod tests {
             memory_bytes: 0,
             equipment: Equipment::default(),
             cache_bytes: 100,
+            cache_memory_bytes: 0,
             data_address: String::new(),
             data_id: 1,
             walltime: None,
@@ -334,6 +338,7 @@ pub(super) mod tests {
             inputs_in_turn: false,
             small_bytes_max: 0,
             small_per_peer_max: 0,
+            memory: Default::default(),
         };
         Side { core: Executor::new(config).unwrap(), book: Book::default(), link: DispatcherLink::default() }
     }

@@ -219,6 +219,7 @@ impl TraceReader {
                 slots: offer.slots,
                 memory_bytes: offer.memory_bytes,
                 cache_bytes: offer.cache_bytes,
+                cache_memory_bytes: offer.cache_memory_bytes,
                 equipment: offer.equipment.clone(),
                 held_bytes: offer.held.iter().map(|h| h.size_bytes).sum(),
                 joined: t,
@@ -258,8 +259,8 @@ impl TraceReader {
             ..submitted(recorded)
         };
         let requests = self.requests.entry(run).or_default();
-        for input in &report.inputs {
-            requests.count(input);
+        for (input, i) in report.inputs.iter().zip(0..) {
+            requests.count(input, report.in_memory.binary_search(&i).is_ok());
             let (bytes, wait_ns) = (input.size_bytes, input.wait_ns);
             let way = match input.outcome {
                 CacheOutcome::LocalHit

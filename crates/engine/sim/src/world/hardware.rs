@@ -1,4 +1,4 @@
-//! What the machine is made of, and what flows through it: home, links and disks.
+//! What the machine is made of, and what flows through it: home, links, disks and memory.
 //!
 //! A node takes a place in the machine and leaves it to the next one. Each flow is in the list of the node that it is for,
 //! because it ends with that node.
@@ -16,10 +16,27 @@ const FLOWS_MIN: usize = 64;
 /// What a flow is for.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
-    Fetch { node: u32, transfer: u32 },
-    Read { node: u32, attempt: AttemptId },
-    Write { node: u32, attempt: AttemptId },
-    Land { node: u32, output: LandedOutput },
+    Fetch {
+        node: u32,
+        transfer: u32,
+    },
+    Read {
+        node: u32,
+        attempt: AttemptId,
+    },
+    Write {
+        node: u32,
+        attempt: AttemptId,
+    },
+    /// A file of a node's disk comes into its memory, too.
+    Hold {
+        node: u32,
+        object: ObjectId,
+    },
+    Land {
+        node: u32,
+        output: LandedOutput,
+    },
 }
 
 /// An output on its way home.
@@ -41,6 +58,7 @@ pub(super) struct NodePlace {
     /// The place's site; 0 where there is only one.
     pub site: u32,
     pub disk: ResourceId,
+    pub memory: ResourceId,
     pub link_in: ResourceId,
     pub link_out: ResourceId,
     /// The node's share of home.
@@ -108,6 +126,7 @@ impl<'a> Hardware<'a> {
                 number,
                 site: machine.sites.map_or(0, |sites| number % sites.n),
                 disk: fluid.add(machine.disk_bytes_per_s * speed),
+                memory: fluid.add(machine.memory_bytes_per_s * speed),
                 link_in: fluid.add(machine.nic_bytes_per_s),
                 link_out: fluid.add(machine.nic_bytes_per_s),
                 client: fluid.add(machine.home_client_bytes_per_s),

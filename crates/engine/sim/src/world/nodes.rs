@@ -2,15 +2,20 @@
 
 mod programs;
 
+pub(super) use self::programs::Reads;
+
 use self::programs::Slots;
-use super::hardware::{Flows, NodePlace};
+use super::hardware::{Flows, Hardware, NodePlace, Purpose};
 use super::record::Record;
+use crate::fluid::{FlowId, ResourceId};
 use crate::machine::Machine;
 use eyas_core::cache::CacheConfig;
 use eyas_core::dispatcher::Dispatcher;
+use eyas_core::event::{NodeEvent, NotHeldInMemory};
+use eyas_core::executor::memory::MemoryConfig;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_terms::{ExecutorId, NodeState, ObjectId, Timestamp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct SimNode {
     /// As the dispatcher numbers it.
@@ -23,12 +28,70 @@ pub(super) struct SimNode {
     pub flows: Flows,
     /// Objects that are coming into the cache.
     receiving: BTreeSet<ObjectId>,
+    /// Objects that have just come into the cache, so that memory still has their bytes.
+    fresh: BTreeSet<ObjectId>,
+    /// Objects that come from the disk into memory.
+    coming: BTreeMap<ObjectId, FlowId>,
 }
 
 impl SimNode {
     /// Whether the object is coming into the cache.
     pub fn is_receiving(&self, object: ObjectId) -> bool {
         self.receiving.contains(&object)
+    }
+
+    /// Where the node reads the object that it holds.
+    pub fn place_of(&self, object: ObjectId) -> ResourceId {
+        if self.core.memory().holds(object) { self.place.memory } else { self.place.disk }
+    }
+
+    /// The object is to be held in memory. Gives the answer if it is there at once.
+    pub fn hold(
+        &mut self,
+        object: ObjectId,
+        bytes: u64,
+        now: Timestamp,
+        hardware: &mut Hardware<'_>,
+    ) -> Option<NodeEvent> {
+        if self.fresh.remove(&object) {
+            return Some(NodeEvent::MemoryAnswered { object, result: Ok(()) });
+        }
+        let purpose = Purpose::Hold { node: self.number, object };
+        let flow = hardware.begin(now, &mut self.flows, bytes, &[self.place.disk], purpose);
+        self.coming.insert(object, flow);
+        None
+    }
+
+    /// The object is in memory, because it was read from the disk: by itself, or by the program that reads it now.
+    pub fn held(
+        &mut self,
+        object: ObjectId,
+        now: Timestamp,
+        hardware: &mut Hardware<'_>,
+    ) -> Option<NodeEvent> {
+        hardware.break_off(now, self.coming.remove(&object)?);
+        Some(NodeEvent::MemoryAnswered { object, result: Ok(()) })
+    }
+
+    /// The object leaves memory, or comes there no more.
+    pub fn leave_memory(
+        &mut self,
+        object: ObjectId,
+        now: Timestamp,
+        hardware: &mut Hardware<'_>,
+    ) -> Option<NodeEvent> {
+        hardware.break_off(now, self.coming.remove(&object)?);
+        Some(NodeEvent::MemoryAnswered { object, result: Err(NotHeldInMemory::Gone) })
+    }
+
+    /// The object has come into the cache just now.
+    pub fn came(&mut self, object: ObjectId) {
+        self.fresh.insert(object);
+    }
+
+    /// What came into the cache is not in memory any more, unless it is held there.
+    pub fn end_fresh(&mut self) {
+        self.fresh.clear();
     }
 
     /// The object begins to come into the cache.
@@ -74,6 +137,8 @@ impl Nodes {
             cpus_given: 0,
             flows: Flows::new(),
             receiving: BTreeSet::new(),
+            fresh: BTreeSet::new(),
+            coming: BTreeMap::new(),
         })));
         self.n_there += 1;
     }
@@ -150,6 +215,7 @@ pub(super) fn node_core(
         // Here each transfer is a flow by itself.
         small_bytes_max: 0,
         small_per_peer_max: 0,
+        memory: MemoryConfig { budget_bytes: machine.cache_memory_bytes_per_node, ..MemoryConfig::default() },
     };
     Executor::new(config).map_err(|e| e.to_string())
 }

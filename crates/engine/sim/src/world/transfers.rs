@@ -144,7 +144,7 @@ impl Transfers {
             Source::Peer(peer) => {
                 let from = nodes.find(peer.0).filter(|_| nodes.serves(peer, asked.object, awaits));
                 from_site = from.map_or(to.site, |peer| peer.place.site);
-                from.map(|peer| vec![peer.place.disk, peer.place.link_out, to.link_in, to.disk])
+                from.map(|peer| vec![peer.place_of(asked.object), peer.place.link_out, to.link_in, to.disk])
             }
         };
         if let Some(crossed) = &mut crossed {

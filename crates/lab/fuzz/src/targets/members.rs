@@ -493,6 +493,7 @@ impl JoinedNode {
                 outcome,
                 times: Times::default(),
                 inputs: read.collect(),
+                in_memory: vec![],
                 outputs: made.filter(|_| !is_bad).collect(),
                 cpu_ns: 0,
                 rss_bytes_max: 0,

@@ -73,6 +73,7 @@ impl Cluster {
                 slots: Some(shape.slots),
                 cache: shape.cache_bytes,
                 memory: None,
+                cache_memory: 0,
                 eviction: "lru".into(),
                 home_local: vec![],
                 system_users: vec![],

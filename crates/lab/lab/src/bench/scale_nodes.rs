@@ -328,6 +328,7 @@ impl EmulatedNode {
             inputs_in_turn: false,
             small_bytes_max: 0,
             small_per_peer_max: 0,
+            memory: Default::default(),
         };
         Ok(EmulatedNode {
             about: About {
@@ -336,6 +337,7 @@ impl EmulatedNode {
                 equipment: Default::default(),
                 memory_bytes: 1 << 30,
                 cache_bytes,
+                cache_memory_bytes: 0,
                 data_address: ":7".into(),
                 data_id: number,
                 walltime: None,

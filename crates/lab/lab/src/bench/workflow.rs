@@ -282,6 +282,7 @@ impl Cluster {
             outcome: Outcome::Done,
             times: Times { received: t, inputs_ready: t, started: t, exited: t.plus_ns(1_000_000) },
             inputs,
+            in_memory: vec![],
             outputs: outputs.collect(),
             cpu_ns: 1_000_000,
             rss_bytes_max: 0,

@@ -168,6 +168,8 @@ impl World {
             slots_per_node,
             equipment: Default::default(),
             cache_bytes_per_node: 0,
+            cache_memory_bytes_per_node: 0,
+            memory_bytes_per_s: 10e9,
             disk_bytes_per_s: draw.log(30e6, 5e9),
             nic_bytes_per_s: draw.log(10e6, 3e9),
             home_bytes_per_s,

@@ -323,6 +323,12 @@ impl World {
                     }
                     self.nodes[n].evict(object);
                 }
+                NodeAction::HoldInMemory { object } => {
+                    let takes = self.lasts(transfer_ns_max / 8);
+                    self.after(takes, Ev::Done { n, epoch, work: NodeWork::Hold { object } });
+                }
+                // Nobody sees it.
+                NodeAction::LeaveMemory { .. } => {}
                 NodeAction::Start { task, attempt, inputs, gpus, .. } => {
                     if self.refuse_rotten(n, (task, attempt), &inputs) {
                         continue;

@@ -191,6 +191,14 @@ impl World {
         };
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
         let event = match work {
+            NodeWork::Hold { object } => {
+                let result = match self.rng.below(8) {
+                    0 => Err(NotHeldInMemory::Refused),
+                    1 => Err(NotHeldInMemory::Gone),
+                    _ => Ok(()),
+                };
+                NodeEvent::MemoryAnswered { object, result }
+            }
             NodeWork::Ask { object } => {
                 let location = self.nodes[n].session.book().location(object).to_string();
                 assert!(!CatalogLocation::of(&location).stays(), "home is asked for {location}");

@@ -97,6 +97,7 @@ impl Chance {
             inputs_in_turn,
             small_bytes_max: [0, 4][rng.below(2) as usize],
             small_per_peer_max: 0,
+            memory: Default::default(),
         };
         Chance {
             executor: Executor::new(config).unwrap(),
@@ -277,6 +278,7 @@ fn a_task_may_have_very_many_inputs_that_come_in_turn() {
         inputs_in_turn: true,
         small_bytes_max: 0,
         small_per_peer_max: 0,
+        memory: Default::default(),
     })
     .unwrap();
     let version = HomeVersion { size_bytes: 1, stamp: "".into() };

@@ -60,6 +60,11 @@ impl Objects {
         self.store.find(&digest.0.into()).is_some() || self.trees.has(digest)
     }
 
+    /// Whether the bytes are one file on this node's disk.
+    pub(super) fn is_file(&self, digest: &Digest) -> bool {
+        !self.trees.has(digest) && self.store.find(&digest.0.into()).is_some()
+    }
+
     // ------------------------------------------------------------ in and out of the cache
 
     /// The bytes of an object came into the cache.

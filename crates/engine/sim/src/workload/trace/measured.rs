@@ -77,6 +77,7 @@ pub struct MeasuredNode {
     pub slots: u32,
     pub memory_bytes: u64,
     pub cache_bytes: u64,
+    pub cache_memory_bytes: u64,
     pub equipment: Equipment,
     /// Bytes in the node's cache when it first joined; if not 0, the run began with warm caches.
     pub held_bytes: u64,

@@ -50,6 +50,7 @@ impl Log {
             slots: 1,
             memory_bytes: 1 << 30,
             cache_bytes: 1 << 20,
+            cache_memory_bytes: 0,
             held: vec![],
             attempts: vec![],
             owner: None,
@@ -126,6 +127,7 @@ impl Log {
             outcome: end.clone(),
             times,
             inputs: vec![InputReport { object, outcome, size_bytes: 100_000, wait_ns }],
+            in_memory: vec![],
             outputs: vec![OutputReport {
                 output: 0,
                 digest: Digest::default(),

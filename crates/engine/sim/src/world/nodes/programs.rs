@@ -14,14 +14,23 @@ use std::collections::VecDeque;
 
 struct Program {
     started: Timestamp,
+    /// What it still has to read from memory.
+    memory_bytes: u64,
     output_bytes: u64,
+}
+
+/// Bytes of inputs that a program reads, by where they are when it is handed over.
+#[derive(Clone, Copy, Default)]
+pub(in crate::world) struct Reads {
+    pub disk_bytes: u64,
+    pub memory_bytes: u64,
 }
 
 /// The slots of one node.
 pub(in crate::world) struct Slots {
     n_idle: u32,
-    /// Programs that were handed over before a slot was free, and how many bytes each of them will read.
-    handed: VecDeque<(AttemptId, u64)>,
+    /// Programs that were handed over before a slot was free, and what each of them will read.
+    handed: VecDeque<(AttemptId, Reads)>,
     programs: FxHashMap<AttemptId, Program>,
 }
 
@@ -45,36 +54,37 @@ impl SimNode {
     pub fn hand_over(
         &mut self,
         attempt: AttemptId,
-        input_bytes: u64,
+        reads: Reads,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
         work: &ArrivingWork,
     ) {
         if self.slots.n_idle > 0 {
             self.slots.n_idle -= 1;
-            self.start(attempt, input_bytes, time, hardware, work);
+            self.start(attempt, reads, time, hardware, work);
         } else {
-            self.slots.handed.push_back((attempt, input_bytes));
+            self.slots.handed.push_back((attempt, reads));
         }
     }
 
     fn start(
         &mut self,
         attempt: AttemptId,
-        input_bytes: u64,
+        reads: Reads,
         time: &mut Time,
         hardware: &mut Hardware<'_>,
         work: &ArrivingWork,
     ) {
         let output_bytes = work.output_sizes(attempt.0).sum();
-        self.slots.programs.insert(attempt, Program { started: time.now, output_bytes });
+        let Reads { disk_bytes: input_bytes, memory_bytes } = reads;
+        self.slots.programs.insert(attempt, Program { started: time.now, memory_bytes, output_bytes });
         match hardware.scratch_made_at(time.now) {
             Some(at_ns) => time.at(at_ns, Ev::ScratchMade { node: self.number, attempt, input_bytes }),
             None => self.read(attempt, input_bytes, time, hardware, work),
         }
     }
 
-    /// The program reads its cached inputs, then computes.
+    /// The program reads its cached inputs from the disk, then those in memory.
     pub fn read(
         &mut self,
         attempt: AttemptId,
@@ -87,18 +97,30 @@ impl SimNode {
             let purpose = Purpose::Read { node: self.number, attempt };
             hardware.begin(time.now, &mut self.flows, input_bytes, &[self.place.disk], purpose);
         } else {
-            self.compute(attempt, time, hardware, work);
+            self.read_memory(attempt, time, hardware, work);
+        }
+    }
+
+    /// The program reads what it has in memory, then computes.
+    pub fn read_memory(
+        &mut self,
+        attempt: AttemptId,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        work: &ArrivingWork,
+    ) {
+        let program = self.slots.programs.get_mut(&attempt);
+        match program.map_or(0, |program| std::mem::take(&mut program.memory_bytes)) {
+            0 => self.compute(attempt, time, hardware, work),
+            bytes => {
+                let purpose = Purpose::Read { node: self.number, attempt };
+                hardware.begin(time.now, &mut self.flows, bytes, &[self.place.memory], purpose);
+            }
         }
     }
 
     /// The program computes, if it has not been ended.
-    pub fn compute(
-        &mut self,
-        attempt: AttemptId,
-        time: &mut Time,
-        hardware: &Hardware<'_>,
-        work: &ArrivingWork,
-    ) {
+    fn compute(&mut self, attempt: AttemptId, time: &mut Time, hardware: &Hardware<'_>, work: &ArrivingWork) {
         if self.slots.has(attempt) {
             let compute_ns = (work.compute_ns(attempt.0) as f64 / self.place.speed) as u64;
             let delay_ns = hardware.machine.task_overhead_ns + compute_ns;
@@ -186,7 +208,7 @@ impl SimNode {
     /// The next program that was handed over takes the slot.
     fn free_slot(&mut self, time: &mut Time, hardware: &mut Hardware<'_>, work: &ArrivingWork) {
         match self.slots.handed.pop_front() {
-            Some((attempt, bytes)) => self.start(attempt, bytes, time, hardware, work),
+            Some((attempt, reads)) => self.start(attempt, reads, time, hardware, work),
             None => self.slots.n_idle += 1,
         }
     }
