@@ -122,6 +122,7 @@ class ClusterOptions(TypedDict, total=False):
     provisioning: str
     idle_release: _Time
     memory: _Size
+    cache_memory: _Size
     gpus: int | str
     resource: _Amounts
     eviction: str

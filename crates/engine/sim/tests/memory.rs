@@ -8,12 +8,15 @@ use eyas_sim::world::{Scheduling, simulate};
 const MB: u64 = 1_000_000;
 const N: u32 = 12;
 
-/// All pairs on one node with a slow disk, which is what bounds them. Each item is read many times.
+/// All pairs on one node with a slow disk, which is what bounds them. Each item is read many times. Home is slower still, so nothing is
+/// read past the cache.
 fn run(cache_memory_bytes_per_node: u64) -> Summary {
     let machine = Machine {
         nodes: 1,
         slots_per_node: 1,
         disk_bytes_per_s: 50e6,
+        home_bytes_per_s: 20e6,
+        home_client_bytes_per_s: 20e6,
         cache_memory_bytes_per_node,
         ..preset("this-machine").unwrap()
     };
