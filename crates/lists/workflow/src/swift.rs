@@ -109,7 +109,7 @@ pub(crate) fn parse(
                     at.unsupported(format!("more than {FILES_MAX} files are imported")),
                 ));
             }
-            let inner = std::fs::read_to_string(&target).map_err(|e| {
+            let inner = mappers::read_text(&target).map_err(|e| {
                 let message = format!("the import {} cannot be read", eyas_text::shown_path(&target));
                 name_of(&files, at.error(ErrorKind::Missing, message).caused(e))
             })?;

@@ -154,7 +154,7 @@ pub(super) struct Program {
     declared: Arc<Declared>,
     inputs: Inputs,
     seen: Mutex<SeenNames>,
-    /// HeldNumber while a stand-in is made or gets bytes of its own.
+    /// Held while a stand-in is made or gets bytes of its own.
     filling: Mutex<()>,
 }
 

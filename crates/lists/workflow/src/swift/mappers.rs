@@ -6,6 +6,8 @@ use super::values::{CellNo, Key, KeyType, Mapper, Names, Simple, State, Step, Ty
 use crate::error::{Error, ErrorKind, shown};
 use eyas_storage::pattern::matches;
 use eyas_text::nearest;
+use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
@@ -33,6 +35,20 @@ struct Parameters {
     mapper: &'static str,
     at: At,
     values: Vec<(Rc<str>, Value)>,
+}
+
+/// The text of a file that a script names. A pipe or a device is none, as it may have no end.
+pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
+    let of = std::fs::metadata(path)?;
+    if !of.is_file() {
+        return Err(std::io::Error::other("it is a directory, a pipe or a device"));
+    }
+    let mut text = String::new();
+    let n = std::fs::File::open(path)?.take(READ_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
+    match n > READ_BYTES_MAX {
+        true => Err(std::io::Error::other(format!("it has more than {} MiB", READ_BYTES_MAX >> 20))),
+        false => Ok(text),
+    }
 }
 
 impl Parameters {
@@ -362,11 +378,7 @@ impl<'a> Engine<'a> {
             let message = format!("{} cannot be read", eyas_text::shown_path(&path));
             at.error(ErrorKind::Missing, message).caused(e)
         };
-        if std::fs::metadata(&path).map_err(fail)?.len() > READ_BYTES_MAX {
-            let message = format!("{} has more than {} MiB", shown(name), READ_BYTES_MAX >> 20);
-            return Err(at.unsupported(message));
-        }
-        std::fs::read_to_string(&path).map_err(fail)
+        read_text(&path).map_err(fail)
     }
 
     fn csv(&mut self, given: &Parameters) -> Result<Mapper, Stop> {

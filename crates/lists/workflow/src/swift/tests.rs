@@ -416,3 +416,19 @@ fn scripts_with_mistakes_anywhere_do_no_harm() {
         }
     }
 }
+
+#[test]
+fn a_script_reads_no_file_without_an_end() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["zero", "zero.swift"] {
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join(name)).unwrap();
+    }
+    for script in [
+        "trace(readData(\"zero\"));",
+        "type file; file f[] <csv_mapper; file=\"zero\">; trace(length(f));",
+        "import \"zero\"; trace(1);",
+    ] {
+        let refused = unfold_in(script, &[], Some(dir.path())).unwrap_err().to_string();
+        assert!(refused.contains("it is a directory, a pipe or a device"), "{refused}");
+    }
+}
