@@ -151,7 +151,8 @@ impl NodeView {
     }
 }
 
-/// The work to be done, and the nodes that can do it.
+/// The work to be done, and the nodes that can do it. What nodes that are not the provisioner's do, or have room for, is no part of the
+/// work.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'a> {
     /// Tasks that could start and that no node has. Tasks that wait for other tasks are not counted: a node
