@@ -396,7 +396,7 @@ mod tests {
         }
         let mut predicted = Predicted::default();
         let n_more = |size: TaskSize| if size == licensed { 5 } else { u64::MAX };
-        let n_per_node = |size| if size == vast { 0 } else { 4 / u64::from(size.cpus) };
+        let n_per_node = |size: TaskSize| if size == vast { 0 } else { 4 / u64::from(size.cpus) };
         times.predict(&mut predicted, n_per_node, n_more, |_, _| 0, |_, _, _| 0);
         let parts: u64 = predicted.queued.iter().map(|work| work.parts).sum();
         assert_eq!(parts, NODE_PARTS * (10 + 2 * 10 + 5) / 4);
