@@ -30,11 +30,11 @@ fn memory_for_all_files_spares_the_disk_and_less_memory_less() {
     let read_bytes = 2 * u64::from(N * N) * 10 * MB;
     let none = run(0);
     assert_eq!((none.n_done, none.in_memory_bytes), (u64::from(N * N), 0));
-    // Each item is written once, and read from memory from then on.
+    // Each item is read from memory from its second reading on.
     let all = run(300 * MB);
     assert_eq!(all.n_done, none.n_done);
-    assert!(all.in_memory_bytes > read_bytes * 9 / 10, "{} of {read_bytes}", all.in_memory_bytes);
-    assert!(all.makespan_s < none.makespan_s / 4.0, "{} and {} s", all.makespan_s, none.makespan_s);
+    assert!(all.in_memory_bytes > read_bytes * 8 / 10, "{} of {read_bytes}", all.in_memory_bytes);
+    assert!(all.makespan_s < none.makespan_s / 3.0, "{} and {} s", all.makespan_s, none.makespan_s);
     let some = run(60 * MB);
     assert!(some.in_memory_bytes > 0 && some.in_memory_bytes < all.in_memory_bytes);
     assert!(some.makespan_s > all.makespan_s && some.makespan_s < none.makespan_s);
