@@ -84,10 +84,8 @@ impl Reader<'_> {
             Event::ExecutorJoined { executor, offer } => {
                 self.names.insert(*executor, offer.name.clone());
             }
-            Event::ExecutorLost { executor, .. } => {
-                if self.there.remove(executor) {
-                    self.tell(t, format!("{} was lost with it", self.name(*executor)));
-                }
+            Event::ExecutorLost { executor, .. } if self.there.remove(executor) => {
+                self.tell(t, format!("{} was lost with it", self.name(*executor)));
             }
             Event::FilesWanted { run, files, .. } => {
                 let wanted = self.wanted.entry(*run).or_default();
