@@ -41,11 +41,13 @@ def test_what_tasks_read_and_make_is_held_in_memory_within_the_budget(cluster: C
     cluster.dispatcher()
     node = cluster.executor("N1", "--cache-memory", "8MiB", "--memory", "64MiB")
     old, new = cluster.file("old", 5 * MIB, 1), cluster.file("new", 4 * MIB + 1, 2)
-    held = lambda: cluster.counter("N1", "memory_used_bytes")  # noqa: E731
     assert cluster.counter("N1", "memory_bytes") <= 8 * MIB
 
-    def one(name: str, path: Path, line: str = "wc -c < input/0000 > out", **more: object) -> None:
-        cluster.submit([cluster.task(name, line, inputs=[path], **more)])
+    def held() -> int:
+        return cluster.counter("N1", "memory_used_bytes")
+
+    def one(name: str, path: Path, line: str = "wc -c < input/0000 > out") -> None:
+        cluster.submit([cluster.task(name, line, inputs=[path])])
         cluster.wait()
 
     one("a", old)
@@ -99,7 +101,7 @@ def test_a_system_that_locks_no_memory_is_said_once_and_the_disk_serves(
     )
     bounded.chmod(0o755)
     cluster.dispatcher()
-    options = [
+    options: list[str | Path] = [
         "--join",
         cluster.join,
         "--dir",
