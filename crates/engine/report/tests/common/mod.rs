@@ -192,6 +192,7 @@ impl Cluster {
             walltime: None,
             memory_bytes: 1 << 30,
             cache_bytes: 1 << 30,
+            cache_memory_bytes: 0,
             held: node.cache.iter().map(held).collect(),
             attempts: node.has.iter().map(|(t, a)| (*t, *a)).collect(),
             owner: None,
