@@ -380,7 +380,7 @@ mod tests {
                         }
                     }
                     4 => {
-                        let result = if size % 5 == 0 { Err(NotHeldInMemory::Gone) } else { Ok(()) };
+                        let result = if size.is_multiple_of(5) { Err(NotHeldInMemory::Gone) } else { Ok(()) };
                         memory.answered(Timestamp(0), id, result, &mut out);
                         if let Some(at) = naive.coming.iter().position(|o| *o == object) {
                             naive.coming.remove(at);
