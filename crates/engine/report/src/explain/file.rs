@@ -8,7 +8,7 @@ use crate::lines::{Entry, name_of};
 use crate::units;
 use eyas_core::event::{Action, Event};
 use eyas_terms::{ExecutorId, ObjectId, RunId, Timestamp};
-use eyas_text::line_of;
+use eyas_text::{line_of, natural};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -122,8 +122,8 @@ impl Reader<'_> {
                 let Some(object) = place.and_then(|place| objects.get(place)) else { return };
                 self.object = Some(*object);
                 self.runs.insert(*run);
-                let names: Vec<String> = executors.iter().map(|executor| self.name(*executor)).collect();
-                self.tell(t, format!("run {run} began to push it to {}", names.join(", ")));
+                let names = self.names_of(executors).join(", ");
+                self.tell(t, format!("run {run} began to push it to {names}"));
             }
             Action::ReadHome { executor, object, run } if self.is_it(*object) && self.runs.contains(run) => {
                 self.tell(t, format!("{} was to read it from home", self.name(*executor)));
@@ -148,12 +148,19 @@ impl Reader<'_> {
         }
     }
 
+    /// In the order in which people count nodes: executors join in any order.
+    fn names_of<'e>(&self, executors: impl IntoIterator<Item = &'e ExecutorId>) -> Vec<String> {
+        let mut names: Vec<String> = executors.into_iter().map(|executor| self.name(*executor)).collect();
+        names.sort_by_cached_key(|name| natural(name));
+        names
+    }
+
     fn tell(&mut self, t: Timestamp, sentence: String) {
         self.steps.push(FileStep { t, sentence });
     }
 
     fn finish(self) -> Option<FileStory> {
-        let there = self.there.iter().map(|executor| self.name(*executor)).collect();
+        let there = self.names_of(&self.there);
         (!self.runs.is_empty()).then(|| FileStory {
             file: self.file.into(),
             runs: self.runs.into_iter().collect(),
