@@ -122,7 +122,7 @@ def test_a_run_whose_nodes_do_not_come_and_go_says_so_in_one_sentence(run: Run, 
     assert len(explanation.stdout.splitlines()) == 1 and "`--nodes 0..4`" in explanation.stdout
     assert json.loads(run("explain", "--nodes", "--json", "--dir", tmp_path / "C").stdout)["decisions"] == []
     assert "cannot be used with" in run("explain", "--nodes", "a", status=2).stderr
-    assert "<TASK>" in run("explain", status=2).stderr
+    assert "<TASK|FILE>" in run("explain", status=2).stderr
 
 
 def test_policies_are_compared_on_real_nodes(eyas: Eyas, tmp_path: Path) -> None:

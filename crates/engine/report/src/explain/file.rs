@@ -47,14 +47,14 @@ pub fn file_story(dir: &Path, file: &str) -> Result<Option<FileStory>, Error> {
         b"prefetch_failed",
         b"replicas_changed",
     ];
-    let mut reader = Reader { file, ..Reader::default() };
+    let mut reader = FileStoryReader { file, ..FileStoryReader::default() };
     let is_wanted = |line: &[u8]| name_of(line).is_some_and(|name| NAMES.contains(&name));
     Fold::of_runs().read(dir, is_wanted, |_, entry, _| reader.take(entry))?;
     Ok(reader.finish())
 }
 
 #[derive(Default)]
-struct Reader<'a> {
+struct FileStoryReader<'a> {
     file: &'a str,
     // Of the present dispatcher process.
     names: BTreeMap<ExecutorId, String>,
@@ -67,12 +67,12 @@ struct Reader<'a> {
     steps: Vec<FileStep>,
 }
 
-impl Reader<'_> {
+impl FileStoryReader<'_> {
     fn take(&mut self, entry: &Entry) {
         match entry {
             Entry::Header(_) => {
-                let Reader { file, runs, steps, .. } = std::mem::take(self);
-                *self = Reader { file, runs, steps, ..Reader::default() };
+                let FileStoryReader { file, runs, steps, .. } = std::mem::take(self);
+                *self = FileStoryReader { file, runs, steps, ..FileStoryReader::default() };
             }
             Entry::In(t, event) => self.on_event(*t, event),
             Entry::Out(t, action) => self.on_action(*t, action),
