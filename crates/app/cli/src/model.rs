@@ -58,9 +58,6 @@ pub struct ModelArgs {
     /// Cache of each node [default: the machine's]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     cache: Option<u64>,
-    /// Bytes per second from a node's disk, for all its programs together [default: the machine's]
-    #[arg(long, value_name = "BYTES", value_parser = rate)]
-    disk_rate: Option<u64>,
     /// Bytes per second over a node's link [default: the machine's]
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     link_rate: Option<u64>,
@@ -131,7 +128,6 @@ impl ModelArgs {
         self.machine.change(Machine {
             nodes: self.nodes.unwrap_or(machine.nodes),
             cache_bytes_per_node: self.cache.unwrap_or(machine.cache_bytes_per_node),
-            disk_bytes_per_s: float(self.disk_rate, machine.disk_bytes_per_s),
             dispatch_ns: self.dispatch.unwrap_or(machine.dispatch_ns),
             nic_bytes_per_s,
             home_client_bytes_per_s,

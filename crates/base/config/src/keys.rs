@@ -62,6 +62,7 @@ pub const KEYS: &[Key] = &[
     key("gpus", Kind::Value),
     key("resource", Kind::Texts),
     key("cache", Kind::Value),
+    key("cache-memory", Kind::Value),
     key("eviction", Kind::Value),
     key("grace", Kind::Value),
     key("home-wait", Kind::Value),

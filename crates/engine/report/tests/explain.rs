@@ -328,7 +328,7 @@ Attempt 1 on executor 4
   Its slots were full: the task was given ahead, so that its inputs could move while another computed.
   It got private copies of its inputs, because an earlier attempt wrote to one.
   Inputs:
-    s3://sky/a.fits     3.0 MiB  in the node's cache already
+    s3://sky/a.fits     3.0 MiB  in the node's cache already; in memory when the program began
     object 2            3.0 MiB  from the cache of executor 9 in 12 ms
     b.fits              3.0 MiB  another task was fetching it; waited 30 ms for that
     object 4            3.0 MiB  read in place, home is the node's own disk
