@@ -77,8 +77,11 @@ class Batch:
 
     def kill(self, id: str) -> None:
         """What a batch system does to a block whose time is over."""
+        self.signal(id, signal.SIGKILL)
+
+    def signal(self, id: str, which: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(pid_of(self.folder, id), signal.SIGKILL)
+            os.killpg(pid_of(self.folder, id), which)
 
 
 class Up:
