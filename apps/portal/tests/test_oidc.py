@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 import eyas
 import httpx
 import pytest
-from harness import need_program, wait_until
+from harness import lacking, need_program, wait_until
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from playwright.sync_api import Browser, expect
@@ -46,7 +46,7 @@ def library() -> Path:
     root = subprocess.run([npm, "root", "-g"], capture_output=True, text=True, check=True, timeout=60)
     found = Path(root.stdout.strip()) / "oidc-provider"
     if not found.is_dir():
-        pytest.skip("oidc-provider is not installed: npm install --global oidc-provider@9.13.3")
+        lacking("oidc-provider is not installed: npm install --global oidc-provider@9.13.3")
     return found
 
 
