@@ -18,6 +18,7 @@ from astropy import units  # type: ignore[import-untyped]
 from astropy_healpix import HEALPix  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from .regions import Region
 from .store import NUMBER_MAX
 
 Floats = NDArray[np.float64]
@@ -246,15 +247,13 @@ class Index:
                 return found
             after = rows[-1]["id"]
 
-    def near(
-        self, ra: float, dec: float, radius_deg: float, bands: Sequence[str], limit: int
-    ) -> list[Exposure]:
-        """The exposures whose centre is at most `radius_deg` and their own reach from a position."""
+    def near(self, region: Region, bands: Sequence[str], limit: int) -> list[Exposure]:
+        """The exposures that have a point in common with a region, in the order of their numbers; at most `limit`."""
         cells = _healpix().cone_search_lonlat(
-            ra * units.deg, dec * units.deg, (radius_deg + REACH_DEG_MAX) * units.deg
+            region.ra * units.deg, region.dec * units.deg, (region.radius + REACH_DEG_MAX) * units.deg
         )
         where = exposures.c.band.in_(bands) & exposures.c.cell.in_(np.asarray(cells).tolist())
-        return self._read(where, limit, lambda one: _touches(one, ra, dec, radius_deg))
+        return self._read(where, limit, lambda one: region.meets(one.corners))
 
     def find(self, number: int) -> Exposure | None:
         if not 0 <= number <= NUMBER_MAX:
@@ -281,12 +280,6 @@ def _exposure_of(row: sa.RowMapping) -> Exposure:
     corners = tuple(position_of(wcs, x, y) for x, y in ((-0.5, -0.5), (w, -0.5), (w, h), (-0.5, h)))
     middle = position_of(wcs, (wcs["width"] - 1) / 2, (wcs["height"] - 1) / 2)
     return Exposure(row["id"], row["address"], row["band"], *middle, corners, row["size_bytes"])
-
-
-def _touches(one: Exposure, ra: float, dec: float, radius_deg: float) -> bool:
-    """Whether a circle meets the circle around an exposure."""
-    own = max(separation_deg(one.ra, one.dec, *corner) for corner in one.corners)
-    return separation_deg(one.ra, one.dec, ra, dec) <= radius_deg + own
 
 
 def row_of(path: Path, address: str, band: str) -> dict[str, Any]:

@@ -20,10 +20,12 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import FileResponse, Response
 from starlette.background import BackgroundTask
 
+from . import regions
 from .api import Here
 from .faces import CUTOUTS_AT_ONCE, Portal, address_of
 from .index import Exposure, separation_deg
 from .lists import BANDS
+from .regions import Region, Wrong
 from .work import APP, LOOK_UP_S, STACKING, kind_of_failure
 
 router = APIRouter(prefix="/vo", tags=["Virtual Observatory"])
@@ -31,8 +33,7 @@ router = APIRouter(prefix="/vo", tags=["Virtual Observatory"])
 VOTABLE = "application/x-votable+xml"
 DATALINK = "application/x-votable+xml;content=datalink"
 ROWS_MAX = 1000
-CIRCLES_MAX = 20
-RADIUS_DEG_MAX = 5.0
+REGIONS_MAX = 20
 CUTOUT_S_MAX = 60.0
 # The edges of the bands of the Sloan survey, in metres.
 EDGES_M = {
@@ -193,10 +194,6 @@ def _votable(
     return "\n".join(line for line in lines if line) + "\n"
 
 
-class Wrong(Exception):
-    """A parameter that cannot be used; its text is one sentence for the user."""
-
-
 def _error(text: str) -> Response:
     return Response(_votable("ERROR", text, (), ()), 400, media_type=VOTABLE)
 
@@ -223,18 +220,24 @@ def _numbers(text: str, n: int, what: str) -> list[float]:
     return numbers
 
 
-def _circle(text: str, what: str = "CIRCLE") -> tuple[float, float, float]:
+def _circle(text: str, what: str = "CIRCLE") -> Region:
     ra, dec, radius = _numbers(text, 3, what)
-    if not (0 <= ra <= 360 and -90 <= dec <= 90 and 0 < radius <= RADIUS_DEG_MAX):
-        raise Wrong(f"{what} is a position in degrees and a radius of at most {RADIUS_DEG_MAX:g} degrees")
-    return ra, dec, radius
+    return regions.circle(ra, dec, radius, what)
 
 
-def _position(text: str) -> tuple[float, float, float]:
+def _position(text: str) -> Region:
     kind, _, numbers = text.strip().partition(" ")
-    if kind.upper() == "CIRCLE":
-        return _circle(numbers, "POS=CIRCLE")
-    raise Wrong(f"POS is `CIRCLE RA DEC RADIUS` here, and not {kind[:20]!r}")
+    match kind.upper():
+        case "CIRCLE":
+            return _circle(numbers, "POS=CIRCLE")
+        case "RANGE":
+            ra1, ra2, dec1, dec2 = _numbers(numbers, 4, "POS=RANGE")
+            return regions.coordinate_range(ra1, ra2, dec1, dec2)
+        case "POLYGON":
+            return regions.polygon(_numbers(numbers, len(numbers.split()), "POS=POLYGON"))
+    raise Wrong(
+        f"POS is `CIRCLE RA DEC RADIUS`, `RANGE RA1 RA2 DEC1 DEC2` or `POLYGON RA DEC RA DEC RA DEC ...`, and not {kind[:20]!r}"
+    )
 
 
 def did_of(exposure: Exposure) -> str:
@@ -274,13 +277,15 @@ def _base(request: Request) -> str:
 
 @router.get("/sia2/query", summary="Search for exposures (Simple Image Access 2.0)")
 def search(request: Request, portal: Here) -> Response:
-    """Parameters: POS (`CIRCLE RA DEC RADIUS`, in degrees), BAND (wavelengths in metres) and MAXREC."""
+    """Parameters: POS (`CIRCLE RA DEC RADIUS`, `RANGE RA1 RA2 DEC1 DEC2` or `POLYGON RA DEC RA DEC RA DEC ...`, in degrees), BAND
+    (wavelengths in metres) and MAXREC.
+    """
     try:
         given = _parameters(request, ("POS", "BAND", "MAXREC", "FORMAT", "RESPONSEFORMAT"))
         bands = _bands(given.get("BAND", ()))
-        circles = [_position(text) for text in given.get("POS", ())]
-        if len(circles) > CIRCLES_MAX:
-            raise Wrong(f"there are {len(circles)} POS, and may be at most {CIRCLES_MAX}")
+        wanted = [_position(text) for text in given.get("POS", ())]
+        if len(wanted) > REGIONS_MAX:
+            raise Wrong(f"there are {len(wanted)} POS, and may be at most {REGIONS_MAX}")
         limit_text = given.get("MAXREC", [str(ROWS_MAX)])[-1]
         if not limit_text.isdecimal():
             raise Wrong("MAXREC is a whole number")
@@ -290,9 +295,9 @@ def search(request: Request, portal: Here) -> Response:
         return _error(str(error))
     found: dict[int, Exposure] = {}
     if limit:
-        for circle in circles:
-            found |= {one.id: one for one in portal.index.near(*circle, bands, limit + 1)}
-        if not circles:
+        for region in wanted:
+            found |= {one.id: one for one in portal.index.near(region, bands, limit + 1)}
+        if not wanted:
             found = {one.id: one for one in portal.index.some(limit + 1, bands)}
     rows = [_row(found[number], _base(request)) for number in sorted(found)[:limit]]
     status = "OVERFLOW" if len(found) > limit or (limit == 0 and limit_text == "0") else "OK"
@@ -391,6 +396,8 @@ def cutout(request: Request, portal: Here) -> Response:
         given = _parameters(request, ("ID", "CIRCLE", "POS", "RESPONSEFORMAT"))
         names, circles = given.get("ID", []), [_circle(text) for text in given.get("CIRCLE", ())]
         circles += [_position(text) for text in given.get("POS", ())]
+        if any(circle.edge for circle in circles):
+            raise Wrong("POS is `CIRCLE RA DEC RADIUS` for a cutout")
         if len(names) != 1 or len(circles) != 1:
             raise Wrong("give one ID, and one CIRCLE or POS")
         one = _find(portal, names[0])
@@ -410,11 +417,11 @@ def cutout(request: Request, portal: Here) -> Response:
         portal.cutting.release()
 
 
-def _cut(portal: Portal, one: Exposure, circle: tuple[float, float, float]) -> Response:
+def _cut(portal: Portal, one: Exposure, circle: Region) -> Response:
     """A circle of an exposure, cut by a task of the cluster."""
     made = portal.work.data / "cutouts" / f"{secrets.token_hex(12)}.fits"
     name = Path(one.address).name
-    words = [sys.executable, "crop.py", name, "crop.fits", *(repr(value) for value in circle)]
+    words = [sys.executable, "crop.py", name, "crop.fits", *map(repr, (circle.ra, circle.dec, circle.radius))]
     inputs = {"crop.py": str(APP / "crop.py"), "cutout.py": str(STACKING / "cutout.py")}
     inputs[name] = str(portal.survey / one.address)
     task = {"id": "crop", "command": words, "inputs": inputs, "outputs": {"crop.fits": str(made)}}

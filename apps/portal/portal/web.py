@@ -36,6 +36,7 @@ from .api import Here
 from .faces import BODY_BYTES_MAX, COOKIE, Portal, address_of, session_of
 from .lists import BANDS, Problem
 from .pages import HERE, Admin, Form, OwnForm, SignInFirst, Viewer, go_to, inside, page, sign_in_as
+from .regions import Region
 from .store import ENDS, REQUESTS_SHOWN, Row
 from .work import FILES, SIZES
 
@@ -261,9 +262,8 @@ def _maps(portal: Portal, row: Row) -> tuple[list[dict[str, Any]], int]:
     groups = skymap.fields_of(objects)[:MAPS_MAX]
     for group in groups:
         bands = sorted({one["band"] for one in group})
-        near = portal.index.near(
-            group[0]["ra"], group[0]["dec"], skymap.FIELD_DEG / 2, bands, skymap.OUTLINES_MAX
-        )
+        field = Region(group[0]["ra"], group[0]["dec"], skymap.FIELD_DEG / 2)
+        near = portal.index.near(field, bands, skymap.OUTLINES_MAX)
         maps.append(skymap.draw(group, near))
     return maps, len(objects) - sum(map(len, groups))
 

@@ -21,6 +21,7 @@ import pytest
 from harness import wait_until
 from portal import accounts, faces, skymap, store
 from portal.index import Index
+from portal.regions import Region
 from portals import APP, Server, started
 from starlette.requests import Request
 from test_index import exposures_around
@@ -223,7 +224,7 @@ def test_a_search_leaves_nothing_out_in_silence(tmp_path: Path) -> None:
     index = Index(store.connect(f"sqlite:///{tmp_path}/i.db"))
     index.fill(exposures_around([(250.4, 36.4)], 3000, seed=3))
     one = index.some(10_000, ["r"])[-1]
-    near = index.near(one.ra, one.dec, 0.0001, ["r"], 1000)
+    near = index.near(Region(one.ra, one.dec, 0.0001), ["r"], 1000)
     assert one.id in {found.id for found in near} and len(near) < 1000
     assert len(index.some(100, ["r"])) == 100
 

@@ -16,6 +16,7 @@ import pytest
 from harness import need_path
 from portal import store
 from portal.index import Index
+from portal.regions import Region
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_the_same_in_both(url: str, survey: Path) -> None:
     assert addresses == [
         sorted(address for _, address in one) for one in with_sqlite.covering("g", ra, dec, 41)
     ]
-    near = index.near(float(ra[0]), float(dec[0]), 0.05, ["g", "r"], 100)
+    near = index.near(Region(float(ra[0]), float(dec[0]), 0.05), ["g", "r"], 100)
     assert {one.band for one in near} == {"g", "r"} and set(addresses[0]) <= {one.address for one in near}
 
     assert kept.add_user("ada", "x") and not kept.add_user("ada", "y")

@@ -685,6 +685,15 @@ def test_clients_of_the_virtual_observatory(server: Server, tmp_path: Path) -> N
     red = service.search(pos=(one["ra"], one["dec"], 0.001), band=(6.0e-7, 6.2e-7))
     assert 0 < len(red) < len(found) and all("/r/" in row["obs_id"] for row in red)
     assert len(service.search(pos=(10.0, 10.0, 0.1))) == 0
+    ra, dec = one["ra"], one["dec"]
+    for pos in (
+        (ra - 0.001, ra + 0.001, dec - 0.001, dec + 0.001),
+        (ra - 0.002, dec - 0.001, ra + 0.002, dec - 0.001, ra, dec + 0.002),
+    ):
+        assert {str(row["obs_id"]) for row in service.search(pos=pos)} >= {
+            str(row["obs_id"]) for row in found
+        }
+    assert len(service.search(pos=(10.0, 11.0, 10.0, 11.0))) == 0
     cut = next(red.iter_datalinks())
     semantics = [str(row["semantics"]) for row in cut]
     assert semantics == ["#this", "#cutout"]
