@@ -36,8 +36,14 @@ def limit(host: Host, bridge: str, end: str, mbit: int) -> None:
         subprocess.run(["tc", "-n", space, "qdisc", "add", "dev", device, *words], check=True)
 
 
-def wait_for(path: Path, text: str, n: int = 1) -> None:
+def wait_for(path: Path, text: str, parts: dict[Path, subprocess.Popen[bytes]], n: int = 1) -> None:
+    """Waits until the file has the text `n` times. Ends where a part has ended, whose log is `parts`' key."""
     while not path.is_file() or path.read_text(errors="replace").count(text) < n:
+        for log, part in parts.items():
+            if part.poll() is not None:
+                sys.exit(
+                    f"{log.stem} has ended: {log.read_text(errors='replace').strip() or 'it said nothing'}"
+                )
         time.sleep(0.05)
 
 
@@ -47,21 +53,24 @@ def measure(folder: Path, at: list[Host], eyas: Path, places: list[str]) -> tupl
     head, *nodes = at
     state, join = folder / "dispatcher", folder / "dispatcher" / "join.json"
     env = {**os.environ, "EYAS_STATE": str(folder / "state")}
+    parts: dict[Path, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
 
         def start(host: Host, name: str, *words: str | Path) -> None:
-            with (folder / f"{name}.log").open("wb") as log:
+            path = folder / f"{name}.log"
+            with path.open("wb") as log:
                 part = subprocess.Popen([host.enter, eyas, *words], stdout=log, stderr=log, env=env)
+            parts[path] = part
             stack.callback(part.wait, 30)
             stack.callback(part.terminate)
 
         start(head, "dispatcher", "dispatcher", "--dir", state, "--listen", f"{head.address}:0")
-        wait_for(join, "{")
+        wait_for(join, "{", parts)
         for host in nodes:
             own: list[str | Path] = ["--dir", folder / host.name, "--name", host.name, "--slots", "1"]
             data: list[str | Path] = ["--data-listen", f"{host.address}:0", "--data-plane", "signed"]
             start(host, host.name, "executor", "--join", join, *own, *data)
-        wait_for(state / "events.jsonl", '"executor_joined"', len(nodes))
+        wait_for(state / "events.jsonl", '"executor_joined"', parts, len(nodes))
         before = sum(host.received_bytes() for host in nodes)
         command = [str(head.enter), str(eyas), "warm", *places, "--join", str(join), "--json"]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
