@@ -17,6 +17,9 @@ struct Pushing {
     /// Everything that executors were asked for, in short.
     asked: Vec<String>,
     n_reads: BTreeMap<ExecutorId, u32>,
+    /// How often a node was named as the first source of a file.
+    n_passed_on: BTreeMap<ExecutorId, u32>,
+    size: u64,
     todo: Vec<Action>,
     record: Option<PushRecord>,
     run_ended: bool,
@@ -30,7 +33,8 @@ impl Pushing {
         }
         c.take();
         let (absent, asked, n_reads) = (vec![], vec![], BTreeMap::new());
-        Pushing { c, absent, asked, n_reads, todo: vec![], record: None, run_ended: false }
+        let (n_passed_on, todo) = (BTreeMap::new(), vec![]);
+        Pushing { c, absent, asked, n_reads, n_passed_on, size: SIZE, todo, record: None, run_ended: false }
     }
 
     fn feed(&mut self, event: Event) {
@@ -63,8 +67,9 @@ impl Pushing {
 
     fn added(&mut self, executor: ExecutorId, object: ObjectId, run: Option<RunId>) {
         let digest = digest_of(&self.name(object));
-        let version = run.map(|_| version("v", SIZE));
-        let added = vec![ReplicaAdded { object, digest, size_bytes: SIZE, version, run, private: false }];
+        let size_bytes = self.size;
+        let version = run.map(|_| version("v", size_bytes));
+        let added = vec![ReplicaAdded { object, digest, size_bytes, version, run, private: false }];
         self.feed(Event::ReplicasChanged { executor, added, dropped: vec![] });
     }
 
@@ -91,6 +96,9 @@ impl Pushing {
             Action::Prefetch { executor, inputs, .. } => {
                 for input in inputs {
                     self.asked.push(format!("send {} to {executor}", self.name(input.object)));
+                    if let Some(from) = input.sources.first() {
+                        *self.n_passed_on.entry(*from).or_default() += 1;
+                    }
                     if self.c.core.has_executor(executor) {
                         self.added(executor, input.object, None);
                     }
@@ -145,6 +153,19 @@ fn home_is_read_once_and_all_nodes_get_all_files() {
     p.go_on();
     assert_eq!((p.asked.len(), p.n_sent()), (2, 0), "{:?}", p.asked);
     assert!(p.record().is_whole() && p.record().n_files == 2);
+}
+
+/// Large files go down chains. Where all of these began or ended at the same nodes, the links of these would have the most to do.
+#[test]
+fn all_nodes_pass_on_equally_much_of_large_files() {
+    let mut p = Pushing::new(6, 100 << 30);
+    p.size = 1 << 30;
+    let files: Vec<String> = (0..12).map(|i| format!("f{i}")).collect();
+    p.push(&files.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+    p.go_on();
+    assert_eq!(p.n_reads.values().copied().collect::<Vec<_>>(), [2; 6]);
+    assert_eq!(p.record().n_there, 6 * 12);
+    assert_eq!(p.n_passed_on.values().copied().collect::<Vec<_>>(), [10; 6]);
 }
 
 #[test]

@@ -577,7 +577,9 @@ impl Dispatcher {
         if !choice.is_collective() {
             return;
         }
-        let plan = self.plan_multicast(&items, &targets, &holders, choice.way);
+        let load =
+            |e: ExecutorId| self.schedule.executors.by_id.get(&e).map_or(0, |e| e.assigned.len() as u64);
+        let plan = self.plan_multicast(&items, &targets, &holders, choice.way, load);
         self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Multicast(case));
     }
 
@@ -588,9 +590,8 @@ impl Dispatcher {
         targets: &[ExecutorId],
         holders: &[ExecutorId],
         way: Way,
+        load: impl Fn(ExecutorId) -> u64,
     ) -> Plan {
-        let load =
-            |e: ExecutorId| self.schedule.executors.by_id.get(&e).map_or(0, |e| e.assigned.len() as u64);
         match self.sites_used() {
             None => plan::multicast(items, targets, holders, way, load),
             Some(sites) => {

@@ -591,7 +591,13 @@ impl Dispatcher {
         of_whole.insist();
         let mut choice = choose_multicast(&case, &outlook, &streams, None);
         choice.take(of_whole.way);
-        let plan = self.plan_multicast(items, targets, holders, choice.way);
+        // The nodes stand in a ring, and each tree goes round it from its root on. So the trees of all readers together ask the
+        // same of each link; trees that all ended at one node would leave its link idle.
+        let places: BTreeMap<ExecutorId, u64> =
+            push.receivers.iter().flatten().map(|(e, _)| *e).zip(0..).collect();
+        let place = |e: &ExecutorId| places.get(e).copied().unwrap_or(0);
+        let (root, n) = (holders.first().map_or(0, place), places.len().max(1) as u64);
+        let plan = self.plan_multicast(items, targets, holders, choice.way, |e| (place(&e) + n - root) % n);
         let id = self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Multicast(case));
         self.pushes.of_collective.insert(id, run);
         self.pushes.of.get_mut(&run).expect("it goes on").n_collectives += 1;
