@@ -12,10 +12,8 @@ What is marked `long` (pytest) is left out, and is all that runs with --long.
 Python tests run side by side in lanes, and those that are marked `alone` after them, one by one: tests of limits of time, which
 need a quiet machine (docs/decisions/0096-tests-side-by-side.md). --times writes a page of where the time went (scripts/times.py).
 
-A few failures in Python are run once more, alone: what then passes is named at the end and does not
-fail the whole, because real batch systems and servers on two busy cores have a bad moment now and
-then (docs/decisions/0048-a-second-try.md). More of them are where the machine was measured to stand
-still while they ran (scripts/stalls.py). What fails twice fails.
+Where second_tries.toml knows the reason of each failure in Python, these tests are run once more, alone: what then passes is
+named at the end with its reason and does not fail the whole (docs/decisions/0048-a-second-try.md). What fails twice fails.
 
 Rust is compiled, with the lowest priority, while the Python tests run: many of these wait. Its tests come after them
 (docs/decisions/0085-what-a-test-run-does-at-once.md).
@@ -42,6 +40,7 @@ from pathlib import Path
 
 import stalls
 import times
+import tries
 from wheel import target_dir
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,9 +59,6 @@ RUST_FAILED = re.compile(r"^test (.+) \.\.\. FAILED$")
 
 # Most tests wait: for a lease, a batch system, a server.
 LANES_PER_PROCESSOR = 2
-# So many failures may come of a busy machine; more are a fault, and no second try is made. What failed while the machine
-# stood still is not counted.
-MOST_SECOND_TRIES = 3
 
 
 @dataclass
@@ -77,10 +73,10 @@ class Tally:
     exit_status: int = 0
     skipped: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    # Of each of them in Python, where its times are known: when it began and when it ended, in seconds since 1970.
-    failed_at: dict[str, tuple[float, float]] = field(default_factory=dict)
-    # What failed in the whole and passed alone.
-    passed_alone: list[str] = field(default_factory=list)
+    # Of each of them in Python: what it said first, and when it ran.
+    failures: dict[str, tries.Failure] = field(default_factory=dict)
+    # What failed in the whole and passed alone, with the reason.
+    passed_alone: dict[str, str] = field(default_factory=dict)
     # Of each test in Python: its file, its name, how long it took with what it set up, and whether it ran alone.
     times: list[tuple[str, str, float, bool]] = field(default_factory=list)
     # Of each program of tests in Rust: its name, its number of tests, and how long it took.
@@ -132,14 +128,22 @@ def count_python(junit: str, tally: Tally, is_alone: bool = True) -> None:
         if (skip := case.find("skipped")) is not None:
             tally.n_skipped += 1
             tally.skipped.append(f"{test}: {skip.get('message')}")
-        elif case.find("failure") is not None or case.find("error") is not None:
+        elif (
+            failure := next((found for found in case if found.tag in ("failure", "error")), None)
+        ) is not None:
             tally.n_failed += 1
-            # A test may fail twice: by itself, and in clearing up behind it.
+            # A test may fail twice: by itself, and in clearing up behind it, which may come of the first.
             name = f"{case.get('classname')}.{test}"
-            tally.failed.extend([name] if name not in tally.failed else [])
+            said, at = failure.get("message", ""), None
+            # When it began stands with the last of its failures.
             if (began := case.find("properties/property[@name='began']")) is not None:
-                at = float(began.get("value", "0"))
-                tally.failed_at[name] = (at, at + float(case.get("time", "0")))
+                start = float(began.get("value", "0"))
+                at = (start, start + float(case.get("time", "0")))
+            if (earlier := tally.failures.get(name)) is not None:
+                said, at = earlier.said, at or earlier.at
+            else:
+                tally.failed.append(name)
+            tally.failures[name] = tries.Failure(name, said, at)
         else:
             tally.n_passed += 1
 
@@ -214,15 +218,15 @@ def run_python(n_lanes: int, options: list[str]) -> Tally:
 
 
 def tried_again(tally: Tally, options: list[str], meter: stalls.Meter) -> Tally:
-    """The same, after a second try for a few that failed, and for those that failed while the machine stood still."""
-    n_excused = sum(meter.excuses(*at) for at in tally.failed_at.values())
-    if tally.exit_status != 1 or not tally.failed or len(tally.failed) - n_excused > MOST_SECOND_TRIES:
+    """The same, after a second try of what failed, if each failure has a reason in the table."""
+    known = tries.known(tally.failures.values(), meter, tries.reasons())
+    if tally.exit_status != 1 or not tally.failed or len(known) < len(tally.failed):
         return tally
-    print(f"\n{len(tally.failed)} failed; each is run once more, alone", flush=True)
+    print(f"\n{len(tally.failed)} failed, each for a known reason; each is run once more, alone", flush=True)
     again = ["--last-failed", "--last-failed-no-failures=none", "-n", "1"]
     second = run_pytest("again", [*options, *again])
     if second.exit_status == 0 and second.n_passed == len(tally.failed):
-        tally.passed_alone, tally.failed = tally.failed, []
+        tally.passed_alone, tally.failed, tally.failures = known, [], {}
         tally.n_passed += second.n_passed
         tally.n_failed = tally.exit_status = 0
     tally.seconds += second.seconds
@@ -239,8 +243,8 @@ def add(tally: Tally, part: Tally) -> None:
         tally.exit_status = tally.exit_status or part.exit_status
     tally.skipped += part.skipped
     tally.failed += part.failed
-    tally.failed_at |= part.failed_at
-    tally.passed_alone += part.passed_alone
+    tally.failures |= part.failures
+    tally.passed_alone |= part.passed_alone
     tally.times += part.times
     tally.programs += part.programs
 
@@ -291,10 +295,11 @@ def main() -> int:
     for tally in tallies:
         for text in tally.skipped:
             print(f"skipped  {text}")
-        for text in tally.passed_alone:
-            print(f"failed in the whole, passed alone  {text}")
+        for text, why in tally.passed_alone.items():
+            print(f"failed in the whole, passed alone  {text}: {why}")
         for text in tally.failed:
-            ran = [time.strftime("%H:%M:%S", time.gmtime(at)) for at in tally.failed_at.get(text, ())]
+            failure = tally.failures.get(text)
+            ran = [time.strftime("%H:%M:%S", time.gmtime(at)) for at in (failure and failure.at) or ()]
             print(f"failed   {text}  {' to '.join(ran)}")
         for text in tally.stalls:
             print(text)
