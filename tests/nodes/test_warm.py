@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,6 +198,23 @@ def test_an_executor_killed_while_it_writes_a_cached_file_leaves_no_half(
     assert not list((folder / "cache" / "incoming").iterdir())
     line = cluster.run_line()
     assert (line["home_bytes"], line["local_bytes"]) == (300_000, 50_000), "the whole one was not read again"
+
+
+def test_the_folder_of_an_executor_that_has_ended_is_the_next_ones_at_once(
+    cluster: Cluster, disk: Path
+) -> None:
+    """Its keeper, which hears of the end whenever it gets a processor, neither locks the folder nor makes it young."""
+    cluster.dispatcher()
+    node = cluster.executor("N1", "--scratch", str(disk))
+    (folder,) = folders(disk)
+    (keeper,) = [pid for pid, command in cluster.eyas.left_behind() if command.split()[1] == "__keeper"]
+    os.kill(keeper, signal.SIGSTOP)
+    node.stop()
+    old_ns = time.time_ns() - DAY_S * 10**9
+    os.utime(folder / "owner.json", ns=(old_ns, old_ns))
+    os.kill(keeper, signal.SIGCONT)
+    wait_until(lambda: keeper not in (pid for pid, _ in cluster.eyas.left_behind()), "the end of the keeper")
+    assert (folder / "owner.json").stat().st_mtime_ns == old_ns
 
 
 def test_old_folders_go_and_no_others(cluster: Cluster, disk: Path) -> None:

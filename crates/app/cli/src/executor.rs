@@ -170,12 +170,14 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     // Where it could not begin, the directory may be another executor's.
     let was_ours = matches!(&result, Ok(()) | Err(ExecutorError::LeaseEnded { .. } | ExecutorError::Net(_)));
     let undone = match scratch {
-        Some(scratch) => keeper::leave(scratch),
-        None if args.remove_dir && was_ours => keeper::remove_node_dir(&remove),
-        None => vec![],
+        Some(scratch) => Some(keeper::leave(scratch)),
+        None if args.remove_dir && was_ours => Some(keeper::remove_node_dir(&remove)),
+        None => None,
     };
-    undone.iter().for_each(|sentence| eyas_text::say!("{sentence}"));
-    drop(keeper);
+    undone.iter().flatten().for_each(|sentence| eyas_text::say!("{sentence}"));
+    if let Some(keeper) = keeper.filter(|_| undone.is_some_and(|undone| undone.is_empty())) {
+        keeper.dismiss();
+    }
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }
 

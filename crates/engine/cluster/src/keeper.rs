@@ -1,12 +1,14 @@
 //! A keeper process removes an executor's folder when the executor is killed.
 //!
 //! The executor starts the keeper, in a session of its own, and holds a pipe to it. When the pipe closes, the executor is gone.
-//! The keeper removes the folder only if the folder's lock still names that executor. Where the folder is kept for the next
+//! One that has cleared up by itself says so first, and the keeper touches nothing: by then the folder is the next executor's.
+//! Otherwise the keeper removes the folder only if the folder's lock still names that executor. Where the folder is kept for the next
 //! executor, the keeper leaves the cache in it and removes the rest.
 
 use crate::dirs::nodes_dir_name;
 use eyas_runtime::executor::scratch::Scratch;
 use eyas_text::shown_path;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
@@ -16,12 +18,23 @@ use std::time::Duration;
 const TRIES_MAX: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// The keeper of this process. Dropping it, as the end of the process does, makes the keeper do its work.
+pub struct Keeper(ChildStdin);
+
+impl Keeper {
+    /// Nothing is left to do: the keeper ends, and does not look at the folder again.
+    pub fn dismiss(mut self) {
+        // Where the keeper is gone, nobody needs to hear it.
+        let _ = self.0.write_all(b"done\n");
+    }
+}
+
 /// Starts the keeper of this process, which becomes an executor with that folder: a process of this program whose first argument is
-/// `argument`, and which then calls [`keep`] with the other two. It ends after the value that is given is dropped.
+/// `argument`, and which then calls [`keep`] with the other two.
 ///
 /// It is no child of this process, because an executor ends all children that are no slot processes. So call it before the executor
 /// becomes the parent of its orphans.
-pub fn start(argument: &str, dir: &Path) -> std::io::Result<ChildStdin> {
+pub fn start(argument: &str, dir: &Path) -> std::io::Result<Keeper> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(argument).arg(std::path::absolute(dir)?).arg(std::process::id().to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::null()).current_dir("/");
@@ -39,13 +52,18 @@ pub fn start(argument: &str, dir: &Path) -> std::io::Result<ChildStdin> {
     let mut child = command.spawn()?;
     let lifeline = child.stdin.take().expect("it is a pipe");
     child.wait()?;
-    Ok(lifeline)
+    Ok(Keeper(lifeline))
 }
 
 /// What the keeper's process does: it waits until the executor with that folder and that number of its process is gone. Gives what
 /// could not be done, in sentences.
 pub fn keep(dir: &Path, pid: &str) -> Vec<String> {
-    eyas_runtime::parent::wait_for_stdin_to_close();
+    let mut said = vec![];
+    // A pipe that cannot be read says as much as one that is closed.
+    let _ = std::io::stdin().read_to_end(&mut said);
+    if !said.is_empty() {
+        return vec![];
+    }
     if let Some(scratch) = pid.parse().ok().and_then(|pid| Scratch::of_killed(dir, pid)) {
         return leave(scratch);
     }

@@ -6,7 +6,7 @@
 use std::io::Read;
 
 /// Blocks until standard input is closed by the other end.
-pub fn wait_for_stdin_to_close() {
+fn wait_for_stdin_to_close() {
     let mut sink = [0; 64];
     let mut stdin = std::io::stdin().lock();
     while !matches!(stdin.read(&mut sink), Ok(0) | Err(_)) {}

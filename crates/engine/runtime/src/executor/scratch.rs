@@ -8,17 +8,18 @@
 //! An executor takes over the folder that was used last and in which nobody lives, with the cache in it, or makes one of its
 //! own. So two executors never share a folder, and one that comes back to a host is warm, whichever cluster it belongs to.
 //!
-//! Each folder's file says how long it may be unused. The next executor of the same user removes what is older. It removes
-//! nothing that has no such file, that another user owns, or in which somebody lives.
+//! Each folder's file says how long it may be unused. An executor of the same user removes what is older, when it begins and from
+//! time to time while it lives. It removes nothing that has no such file, that another user owns, or in which somebody lives.
 //!
 //! The lock is one of the kernel's and ends with the process that holds it, however that ends. Whoever has locked the file looks
-//! whether the folder still has that very file, because a folder may be removed between the opening and the locking.
+//! whether the folder still has that very file, because a folder may be removed between the opening and the locking. Nobody locks
+//! a folder only to look at it: an executor that begins at that moment would not take it over.
 
 use crate::executor::sweep_home;
 use eyas_text::shown_path;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -27,7 +28,7 @@ const OWNER_FILE: &str = "owner.json";
 const VERSION: u32 = 1;
 /// What stays in a folder when its executor has ended.
 const KEPT: [&str; 4] = [OWNER_FILE, "cache", "origins.jsonl", "landings"];
-/// How often the time of a folder that is in use is set.
+/// How often the time of a folder that is in use is set, and those beside it are looked at.
 const TOUCH_EVERY: Duration = Duration::from_secs(10 * 60);
 /// An empty folder without its file was left by a process that was killed between two steps, once it is so old.
 const EMPTY_AGE: Duration = Duration::from_secs(60 * 60);
@@ -61,8 +62,20 @@ pub struct ScratchOptions {
 struct Locked {
     dir: PathBuf,
     owner: File,
+    age: Age,
+}
+
+/// What the file of a folder says of its time.
+struct Age {
     keep: Duration,
     unused: Duration,
+}
+
+impl Age {
+    /// Whether the folder may be removed if nobody lives there.
+    fn is_over(&self) -> bool {
+        self.unused > self.keep || self.keep.is_zero()
+    }
 }
 
 impl Scratch {
@@ -76,11 +89,7 @@ impl Scratch {
         };
         found.sort();
         for (_, dir) in found {
-            if let Some(locked) = lock(dir)
-                && !locked.keep.is_zero()
-                && locked.unused <= locked.keep
-            {
-                let Locked { dir, owner, .. } = locked;
+            if let Some(Locked { dir, owner, .. }) = lock(dir, |of| !of.is_over()) {
                 write_owner(&owner, *keep)?;
                 return Ok(Scratch { dir, owner, keep: *keep });
             }
@@ -122,8 +131,8 @@ impl Scratch {
             if holder.trim() != pid.to_string() {
                 return None;
             }
-            if let Some(Locked { dir, owner, keep, .. }) = lock(dir.to_path_buf()) {
-                return Some(Scratch { dir, owner, keep });
+            if let Some(Locked { dir, owner, age }) = lock(dir.to_path_buf(), |_| true) {
+                return Some(Scratch { dir, owner, keep: age.keep });
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -145,14 +154,14 @@ impl Scratch {
     }
 
     /// Sets the folder's time from now on as long as this process lives, and removes the folders beside it that were unused for
-    /// too long. Both happen on a thread.
+    /// too long, now and again and again. Both happen on a thread.
     pub fn begin(&self) -> io::Result<()> {
         let (owner, dir) = (self.owner.try_clone()?, self.dir.clone());
         std::thread::spawn(move || {
-            if let Some(root) = dir.parent() {
-                sweep(root);
-            }
             loop {
+                if let Some(root) = dir.parent() {
+                    sweep(root);
+                }
                 std::thread::sleep(TOUCH_EVERY);
                 touch(&owner);
             }
@@ -191,17 +200,14 @@ pub fn sweep(root: &Path) {
             }
             continue;
         }
-        let Some(locked) = lock(dir) else { continue };
-        if locked.unused > locked.keep || locked.keep.is_zero() {
-            let dir = &locked.dir;
-            eyas_runner::reaper::end_inhabitants(&dir.join("sandbox"));
-            sweep_home(dir);
-            let hours = locked.unused.as_secs() / 3600;
-            match remove(dir) {
-                Ok(()) if locked.keep.is_zero() => {}
-                Ok(()) => eyas_text::say!("eyas: removed {}, unused for {hours} h", shown_path(dir)),
-                Err(e) => eyas_text::say!("eyas: cannot remove {}: {e}", shown_path(dir)),
-            }
+        let Some(Locked { dir, owner: _owner, age }) = lock(dir, Age::is_over) else { continue };
+        eyas_runner::reaper::end_inhabitants(&dir.join("sandbox"));
+        sweep_home(&dir);
+        let hours = age.unused.as_secs() / 3600;
+        match remove(&dir) {
+            Ok(()) if age.keep.is_zero() => {}
+            Ok(()) => eyas_text::say!("eyas: removed {}, unused for {hours} h", shown_path(&dir)),
+            Err(e) => eyas_text::say!("eyas: cannot remove {}: {e}", shown_path(&dir)),
         }
     }
 }
@@ -252,11 +258,13 @@ fn age_of(time: SystemTime) -> Duration {
     SystemTime::now().duration_since(time).unwrap_or_default()
 }
 
-/// `None`: somebody lives there, or it is no folder of an executor.
-fn lock(dir: PathBuf) -> Option<Locked> {
+/// `None`: somebody lives there, its time is not the one that is wanted, or it is no folder of an executor.
+fn lock(dir: PathBuf, is_wanted: impl Fn(&Age) -> bool) -> Option<Locked> {
     let path = dir.join(OWNER_FILE);
-    let mut owner =
-        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
+    let owner = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
+    if !is_wanted(&age_in(&owner)?) {
+        return None;
+    }
     match owner.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return None,
@@ -269,15 +277,22 @@ fn lock(dir: PathBuf) -> Option<Locked> {
     if (held.dev(), held.ino()) != (named.dev(), named.ino()) || held.uid() != uid() {
         return None;
     }
+    // Somebody may have lived there until now.
+    let age = age_in(&owner)?;
+    is_wanted(&age).then_some(Locked { dir, owner, age })
+}
+
+/// `None`: it is no file of an executor's folder.
+fn age_in(mut owner: &File) -> Option<Age> {
     let mut text = String::new();
+    owner.rewind().ok()?;
     owner.read_to_string(&mut text).ok()?;
     let Owner { eyas, keep_s } = serde_json::from_slice(text.as_bytes()).ok()?;
-    let unused = age_of(held.modified().ok()?);
-    (eyas == VERSION).then(|| Locked { dir, owner, keep: Duration::from_secs(keep_s), unused })
+    let unused = age_of(owner.metadata().ok()?.modified().ok()?);
+    (eyas == VERSION).then(|| Age { keep: Duration::from_secs(keep_s), unused })
 }
 
 fn write_owner(mut owner: &File, keep: Duration) -> io::Result<()> {
-    use std::io::Seek;
     // What is shorter than a second is still something.
     let keep_s = keep.as_secs() + u64::from(keep.subsec_nanos() > 0);
     let text = serde_json::to_string(&Owner { eyas: VERSION, keep_s })?;
@@ -294,6 +309,8 @@ fn touch(owner: &File) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -364,6 +381,24 @@ mod tests {
         drop(used);
         let taken = claim(root, DAY);
         assert!(taken.dir() != was_used && taken.dir() != foreign && taken.dir() != strange);
+    }
+
+    #[test]
+    fn to_look_for_old_folders_keeps_no_executor_from_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let young = claim(root, DAY).dir().to_path_buf();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    sweep(root);
+                }
+            });
+            let taken: BTreeSet<PathBuf> = (0..2000).map(|_| claim(root, DAY).dir().to_path_buf()).collect();
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(taken, BTreeSet::from([young]));
+        });
     }
 
     #[test]
