@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+#[cfg(test)]
+mod golden;
 pub mod identity;
 pub mod message;
 pub mod users;

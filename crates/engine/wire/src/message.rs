@@ -4,7 +4,7 @@
 //! connection.
 //!
 //! The layout is postcard's: adding, removing or reordering anything here needs a new
-//! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
+//! [`crate::frame::PROTOCOL`]; the test in `golden.rs` holds the bytes of each variant of each kind.
 
 use crate::users::{ClusterRights, Principal, UserKey};
 use eyas_core::collective::BatchId;
