@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -21,7 +22,7 @@ from embedded import embedded
 from eyas import _ffi, _worker, functions
 from eyas.functions import CallFuture
 from eyas.futures import Executor
-from harness import Start, wait_until
+from harness import Run, Start, wait_until
 
 PYTHON = Path(sys.executable)
 
@@ -707,6 +708,68 @@ def test_a_map_with_a_name_goes_on_when_its_client_ends(cluster: eyas.Cluster, h
     with pytest.raises(TypeError, match="pickle"):
         cluster.map(lambda _: threading.Lock(), [threading.Lock()], name="wrong")
     assert not cluster.runs("wrong"), "all of a map is given, or nothing"
+
+
+def test_files_of_a_named_map_go_when_its_run_is_forgotten(run: Run, here: Path) -> None:
+    run("up", "--dir", "c", "--nodes", "1", "--slots", "1")
+    join, spool = here / "c/dispatcher/join.json", here / "spool"
+
+    def given(name: str) -> tuple[int, Path]:
+        """The run of a map of that name, whose client has ended, and the folder with its files."""
+        before = set(spool.glob("*"))
+        with eyas.connect(join, spool=spool) as c:
+            assert [len(one) for one in c.map(np.full, [20_000], context=1.5, name=name)] == [20_000]
+            number = c.runs(name)[-1].number
+        (folder,) = set(spool.glob("*")) - before
+        return number, folder
+
+    (one, of_one), (two, of_two) = given("one"), given("two")
+    with eyas.connect(join, spool=spool) as c:
+        assert sum(1 for path in of_one.rglob("*") if path.is_file() and path.name != "named.json") == 1
+        list(c.map(abs, [-1], name="stays"))
+        stays = c.runs("stays")[-1].number
+        run("forget", str(one), str(stays))
+        given("three")
+        assert not of_one.exists() and of_two.exists(), "the run is forgotten"
+        assert len(next(c.runs("two")[-1].results())) == 20_000
+        # Its run is forgotten, too, and its client is there.
+        assert c.submit(np.full, 20_000, 2.5).result(60)[0] == 2.5
+        own = c._functions()._spool.folder
+        assert own.exists()
+    # A folder of another cluster says nothing to this one, and neither does what nobody can read.
+    named = of_two / "named.json"
+    said = json.loads(named.read_text())
+    named.write_text(json.dumps({**said, "cluster": "another"}))
+    odd = spool / "odd"
+    odd.mkdir()
+    (odd / "named.json").write_text("{")
+    run("forget", str(two))
+    given("four")
+    assert of_two.exists() and odd.exists() and not own.exists()
+    run("down")
+
+
+def test_a_result_that_is_too_large_to_be_printed_is_refused(
+    cluster: eyas.Cluster, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a node that shares no spool with the client, and with a bound of 1 MB in place of 1 GiB."""
+    assert _worker.PRINTED_RESULT_BYTES_MAX == 1 << 30
+
+    def make(n: int) -> Any:
+        from eyas import _worker
+
+        _worker.PRINTED_RESULT_BYTES_MAX = 1_000_000
+        return np.zeros(n)
+
+    # The client cannot make the folder, so no node has it.
+    (here / "file").write_text("")
+    with eyas.connect(cluster.join, spool=here / "file" / "below") as c:
+        assert c.submit(make, 100_000).result(60).shape == (100_000,)
+        with pytest.raises(
+            ValueError, match=r"has 1\d{6} bytes, and this node cannot write it to .*give a `spool`"
+        ):
+            c.submit(make, 150_000).result(60)
+        assert c.submit(abs, -3).result(60) == 3, "the worker goes on"
 
 
 def test_a_result_that_is_too_large_is_refused_where_it_is_made(cluster: eyas.Cluster, here: Path) -> None:

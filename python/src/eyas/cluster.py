@@ -548,7 +548,8 @@ class Client:
         chunksize : so many elements are one task, for functions that take less than a millisecond.
         name : the calls are a run of that name, which goes on where this client ends or is killed, unless the cluster ends with it.
             `connect(...).runs(name)[-1].results()` gives their results to any client. It is given as a whole, so futures among the
-            arguments are waited for. Large values and results stay in `spool`.
+            arguments are waited for. Large values and results stay in `spool` until the cluster has forgotten the run (`eyas forget`,
+            `--keep-runs`) and another map with a name is given.
         options : those of `submit`.
         """
         return in_order(self._map_calls(fn, iterables, context, chunksize, options, name), chunksize)

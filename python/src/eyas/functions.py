@@ -9,9 +9,11 @@ from __future__ import annotations
 import atexit
 import base64
 import ctypes
+import fcntl
 import functools
 import hashlib
 import io
+import json
 import os
 import pickle
 import queue
@@ -41,6 +43,8 @@ INLINE_BYTES_MAX = 24 << 10
 SHARED_BYTES_MIN = _worker.SHARED_BYTES_MIN
 # The folder of results that are larger than that.
 RESULTS = "results"
+# The file of a client's folder that says which runs with a name have their files there. Its client has it locked.
+NAMED = "named.json"
 # Files of the spool that no call needs any more are kept as long as they are no more and no larger together: the same values may come
 # again. So many arrays are compared with the files that they were written to.
 RECENT_MAX = 256
@@ -600,8 +604,9 @@ class Calls:
         self._results = str(spool / RESULTS)
         self._worker_bytes_max = worker_bytes_max
         self._result_bytes_max = result_bytes_max
-        # Whether there is a run that another client may ask for.
-        self._has_named = False
+        # The runs that another client may ask for, and the open file that names them.
+        self._named: list[int] = []
+        self._named_file: io.TextIOWrapper | None = None
         self._name = uuid.uuid4().hex[:8]
         self._n_calls = 0
         self._n_batches = 0
@@ -746,7 +751,7 @@ class Calls:
             return batch
         for future in batch:
             self._begin(future)
-        self._has_named = True
+        self._remove_forgotten()
         try:
             calls = [future._call for future in batch if future._call is not None]
             run = self._connection.submit_calls(name, calls, None, "")
@@ -760,8 +765,55 @@ class Calls:
             for future in batch:
                 future._run = run
                 future._call = None
+            self._named.append(run)
+            self._note_named()
         self._ends.follow(run)
         return batch
+
+    def _cluster(self) -> tuple[str, set[int]]:
+        """The cluster's id, and the runs that it knows. Errors: FfiError, it does not answer."""
+        status = json.loads(self._connection.status())
+        return status["cluster"], {of["run"] for of in status["runs"]}
+
+    def _note_named(self) -> None:
+        """Write down which runs have their files in this client's folder."""
+        try:
+            if self._named_file is None:
+                file = open(self._spool.folder / NAMED, "w")
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._named_file = file
+            said = {"join": str(self._join), "cluster": self._cluster()[0], "runs": self._named}
+            self._named_file.seek(0)
+            self._named_file.write(json.dumps(said) + "\n")
+            self._named_file.flush()
+        except (OSError, _ffi.FfiError):
+            pass  # there is no such folder, or nobody who could ask for the runs
+
+    def _remove_forgotten(self) -> None:
+        """Remove the folders of clients that are gone, if the cluster has forgotten all runs whose files are there."""
+        said: list[tuple[Path, io.TextIOWrapper, dict[str, Any]]] = []
+        for path in self._spool.folder.parent.glob(f"*/{NAMED}"):
+            try:
+                file = open(path, "r+")
+            except OSError:
+                continue  # another client removes it
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                said.append((path.parent, file, json.load(file)))
+            except (OSError, ValueError):
+                file.close()  # its client is there, or was killed in the middle
+        try:
+            # Asked behind the files, so it knows of each run that is in them.
+            cluster, known = self._cluster() if said else ("", set())
+            for folder, _, of in said:
+                is_ours = (of.get("join"), of.get("cluster")) == (str(self._join), cluster)
+                if is_ours and known.isdisjoint(of.get("runs", ())):
+                    shutil.rmtree(folder, ignore_errors=True)
+        except _ffi.FfiError:
+            pass  # the submission that follows says so
+        finally:
+            for _, file, _ in said:
+                file.close()
 
     def _finish(self, future: CallFuture, call: _Packed) -> None:
         """Give a call to the cluster whose futures are done."""
@@ -871,8 +923,10 @@ class Calls:
             except OSError:
                 pass  # who asks for it hears of it
         # Another client may ask for results of runs that have a name, and these runs may go on.
-        if not self._has_named or self._own is not None:
+        if not self._named or self._own is not None:
             self._spool.clear()
+        if self._named_file is not None:
+            self._named_file.close()
 
     # ------------------------------------------------------------ the threads
 
@@ -1050,8 +1104,7 @@ class Calls:
             except (OSError, ValueError, AttributeError):
                 pass  # this program has closed it, and wants its results all the same
         if kind == b"R":
-            if task["stdout"][2] > SHARED_BYTES_MIN:
-                self._large.add(future._label)
+            # A large one was printed where the node has no such folder, so none stays there.
             if future._label in self._large:
                 # It is empty, as the result was small.
                 _remove(Path(self._result_path(task["id"])))
