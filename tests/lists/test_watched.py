@@ -6,12 +6,26 @@ import json
 import os
 import shutil
 import subprocess
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from buckets import moto
-from harness import Run
+from harness import Eyas, Run
 from lists import write_list
+from unlinked import write_program
+
+
+@pytest.fixture(params=["links", "no links"])
+def any_run(request: pytest.FixtureRequest, eyas_path: Path, tmp_path: Path) -> Iterator[Run]:
+    """eyas in the foreground, also on a machine where a file has one name only."""
+    folder = tmp_path / ".eyas-test"
+    folder.mkdir()
+    path = eyas_path if request.param == "links" else write_program(folder / "eyas", eyas_path)
+    made = Eyas(path, folder, uuid.uuid4().hex)
+    yield made.run
+    made.end()
 
 
 def sort_two(folder: Path) -> None:
@@ -31,7 +45,7 @@ def test_what_a_watched_program_makes_is_there(run: Run, tmp_path: Path) -> None
     assert (tmp_path / "a.sorted").read_text() == "y\nz\n"
 
 
-def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path: Path) -> None:
+def test_files_folders_and_programs_come_when_they_are_named(any_run: Run, tmp_path: Path) -> None:
     (tmp_path / "data/deep").mkdir(parents=True)
     (tmp_path / "data/x.txt").write_text("x\n")
     (tmp_path / "data/deep/y.txt").write_text("y\n")
@@ -58,7 +72,7 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "walk": 'python3 -c \'import os; print(sorted(f for _, _, fs in os.walk("data") for f in fs if f[0] in "xy"))\' > out/walk',
     }
     write_list(tmp_path / "t.jsonl", *({"id": i, "command": c, "watch": True} for i, c in lines.items()))
-    done = run("run", "t.jsonl", "--slots", "2", cwd=tmp_path)
+    done = any_run("run", "t.jsonl", "--slots", "2", cwd=tmp_path)
     assert f"{len(lines)} done, 0 failed" in done.stderr
     assert (tmp_path / "out/folder-of/y.txt").read_text() == "y\n"
     assert (tmp_path / "out/made/f").read_text() == "f\n" and (tmp_path / "data/deep/y.txt").exists()
@@ -83,7 +97,7 @@ def test_files_folders_and_programs_come_when_they_are_named(run: Run, tmp_path:
         "tool",
         "script",
     }
-    told = run("explain", "read", cwd=tmp_path).stdout
+    told = any_run("explain", "read", cwd=tmp_path).stdout
     assert "data/x.txt" in told and "named by the program, not declared" in told
     assert "Made, and not declared" in told and "out/read" in told
 
@@ -173,7 +187,7 @@ def test_what_would_be_wrong_is_refused_in_a_sentence(run: Run, tmp_path: Path) 
     assert "a task in a container is not watched" in run("run", "c.jsonl", cwd=tmp_path, status=2).stderr
 
 
-def test_static_programs_many_files_and_large_ones(run: Run, tmp_path: Path) -> None:
+def test_static_programs_many_files_and_large_ones(any_run: Run, tmp_path: Path) -> None:
     (tmp_path / "many").mkdir()
     for n in range(2000):
         (tmp_path / f"many/{n}").write_text(f"{n}\n")
@@ -193,7 +207,7 @@ def test_static_programs_many_files_and_large_ones(run: Run, tmp_path: Path) -> 
         subprocess.run(["cc", "-static", "-o", "static", "static.c"], cwd=tmp_path, check=True)
         lines["static"] = "./static"
     write_list(tmp_path / "t.jsonl", *({"id": i, "command": c, "watch": True} for i, c in lines.items()))
-    assert f"{len(lines)} done" in run("run", "t.jsonl", cwd=tmp_path).stderr
+    assert f"{len(lines)} done" in any_run("run", "t.jsonl", cwd=tmp_path).stderr
     assert (tmp_path / "out").read_text() == "1999\n"
     expected = subprocess.run(
         ["cksum"], stdin=(tmp_path / "large").open("rb"), capture_output=True, check=True
@@ -208,13 +222,15 @@ def watch(run: Run, folder: Path, command: str, status: int = 0, **more: object)
     return run("run", "t.jsonl", cwd=folder, status=status).stderr
 
 
-def test_what_a_program_removes_stays_away_and_its_number_goes_to_nobody(run: Run, tmp_path: Path) -> None:
+def test_what_a_program_removes_stays_away_and_its_number_goes_to_nobody(
+    any_run: Run, tmp_path: Path
+) -> None:
     """A file system gives the number of a removed file to the next one that is made."""
     for name in ["a", "b", "c", "d/x", "e/x"]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"home's {name}\n")
     watch(
-        run,
+        any_run,
         tmp_path,
         "ls -l a; rm a; echo mine > new-a; cat new-a > seen-a\n"
         "ls -l b; rm b; echo mine > b; cat b > seen-b\n"
