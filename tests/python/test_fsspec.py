@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from buckets import moto
+from eyas.fsspec import _list
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.tests.abstract import (
@@ -127,6 +130,122 @@ def test_a_block_that_fails_writes_nothing(files: AbstractFileSystem, place: str
     assert files.cat(f"{place}/kept") == b"something else"
 
 
+def test_a_block_of_text_that_fails_writes_nothing(files: AbstractFileSystem, place: str) -> None:
+    with pytest.raises(ZeroDivisionError), files.open(f"{place}/kept", "w", encoding="utf-8") as file:
+        file.write("half of it")
+        raise ZeroDivisionError
+    assert not files.exists(f"{place}/kept")
+    with files.open(f"{place}/kept", "w", newline="") as file:
+        file.write("all\r\nof it")
+    with files.open(f"{place}/kept", "r", newline="") as file:
+        assert file.read() == "all\r\nof it"
+
+
+def test_what_is_moved_to_its_own_name_or_below_itself_stays(
+    files: AbstractFileSystem, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{place}/d/f", f"{place}/d/sub/g"]
+    for name in names:
+        files.pipe(name, name.encode())
+    above = place.rpartition("/")[0]
+    for source, target in (
+        (f"{place}/d/f", f"eyas://{place}/d/f"),
+        (f"{place}/d/f", f"{place}/d/"),
+        (f"{place}/d/*", f"{place}/d/"),
+        ([f"{place}/d/f"], f"{place}/d/"),
+        ([f"{place}/d/f"], [f"{place}/d/f"]),
+        (f"{place}/d", f"{place}/"),
+        (f"{place}/d/", f"{place}/d"),
+    ):
+        files.mv(source, target, recursive=isinstance(source, str) and not source.endswith(("f", "*")))
+        assert files.find(place) == names, (source, target)
+    for target in (f"{place}/d/new", f"{place}/d/sub"):
+        with pytest.raises(ValueError, match="cannot be moved below itself"):
+            files.mv(f"{place}/d", target, recursive=True)
+    with pytest.raises(IsADirectoryError, match="recursive=True"):
+        files.mv(f"{place}/d", f"{place}/e")
+    with pytest.raises(FileNotFoundError):
+        files.mv(f"{place}/nothing", f"{place}/e")
+    assert [files.cat(name) for name in names] == [name.encode() for name in names]
+    monkeypatch.chdir(tmp_path)
+    Path("one").write_bytes(b"here")
+    files.mv("one", "./one")
+    os.link("one", "two")
+    files.mv("one", "two")
+    assert not Path("one").exists() and Path("two").read_bytes() == b"here", "of two links one is left"
+    files.mv("two", f"{above}/three")
+    assert files.cat(f"{above}/three") == b"here" and not Path("two").exists()
+    files.mv(f"{place}/d", f"{place}/e", recursive=True)
+    assert files.find(place) == [f"{place}/e/f", f"{place}/e/sub/g"] and not files.exists(f"{place}/d")
+    files.pipe(f"{place}/h", b"h")
+    files.mv(f"{place}/h", f"{place}/e/f")
+    assert files.cat(f"{place}/e/f") == b"h", "a file replaces one of its own home"
+
+
+def test_the_parts_of_a_file_that_is_read_are_of_one_file(files: AbstractFileSystem, place: str) -> None:
+    name = f"{place}/parts"
+    files.pipe(name, b"a" * 100_000)
+    # A version that is young says less.
+    time.sleep(2.1)
+    for written in (b"b" * 100_000, b"c" * 200_000):
+        with files.open(name, block_size=1000, cache_type="readahead") as file:
+            assert len(file.read(10)) == 10
+            files.pipe(name, written)
+            with pytest.raises(OSError, match="has changed since it was opened"):
+                file.read(90_000)
+    assert files.cat_file(name, 10, 12) == b"cc"
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_absent(
+    files: AbstractFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "log").write_bytes(b"first line\n")
+    lines = {
+        "get": f"cat {store}/{{path}}",
+        "put": f"cat > {store}/{{path}}",
+        "stat": "echo the server is away >&2; exit 7",
+        "list": f"ls {store}",
+        "remove": f"rm {store}/{{path}}",
+    }
+    toml = "".join(f"{verb} = '''{line}'''\n" for verb, line in lines.items())
+    (tmp_path / "eyas.toml").write_text(f"[home.away]\n{toml}")
+    program = """
+import fsspec
+files = fsspec.filesystem("eyas")
+def append():
+    with files.open("away://x/log", "ab") as file:
+        file.write(b"second line")
+for call in (append, lambda: files.exists("away://x/log"), lambda: files.pipe_file("away://x/log", b"", mode="create"),
+             lambda: files.open("away://x/log", "xb")):
+    try:
+        print("no error:", call())
+    except FileNotFoundError as error:
+        print("absent:", error)
+    except OSError as error:
+        print("away" if "the server is away" in str(error) else error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["away"] * 4, done.stdout + done.stderr
+    assert (store / "log").read_bytes() == b"first line\n"
+
+
+def test_what_cannot_be_had_is_left_out_with_a_warning(files: AbstractFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    (tmp_path / os.fsdecode(b"b\xff")).write_bytes(b"")
+    (tmp_path / "link").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.warns(UserWarning, match="left out") as said:
+        assert files.ls(str(tmp_path), detail=False) == [f"{tmp_path}/a"]
+    reasons = ["its name is not UTF-8", "leads nowhere", "it is not a regular file"]
+    assert all(reason in str(one.message) for reason, one in zip(reasons, said)) and len(said) == 3, [
+        str(one.message) for one in said
+    ]
+
+
 def test_what_is_wrong_is_said(files: AbstractFileSystem, place: str, tmp_path: Path) -> None:
     for call in (files.cat, files.info, files.ls, files.rm_file, files.open):
         with pytest.raises(FileNotFoundError, match="nothing-here"):
@@ -197,6 +316,37 @@ def test_any_file_system_of_fsspec_is_a_home_of_commands(
     assert [(tmp_path / "out" / f"{n}.txt").read_text() for n in range(3)] == ["0\n", "1\n", "2\n"]
     done = start("cat", "packed://pack/n/7.txt").wait(status=2)
     assert "there is no such object" in done.stderr
+
+
+class Half(LocalFileSystem):  # type: ignore[misc]
+    """A file system of which a directory cannot be listed."""
+
+    protocol = "half"
+
+    def ls(self, path: str, detail: bool = False, **options: object) -> object:
+        if path.endswith("/closed"):
+            raise PermissionError(f"{path} is closed")
+        return super().ls(path, detail=detail, **options)
+
+
+def test_a_listing_leaves_nothing_out_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fsspec.register_implementation("half", Half, clobber=True)
+    for name in (b"a", b"b\nc", b"d\xff"):
+        (tmp_path / os.fsdecode(name)).write_bytes(b"")
+    out = io.BytesIO()
+    _list(f"half://{tmp_path}", out)
+    assert out.getvalue() == b"a\n"
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "left out: 'b\\nc': its name has a line break",
+        "left out: 'd\\udcff': its name is not UTF-8",
+    ]
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed" / "e").write_bytes(b"")
+    with pytest.raises(PermissionError, match="closed is closed"):
+        _list(f"half://{tmp_path}", out)
 
 
 def test_a_missing_fsspec_is_said_in_a_sentence() -> None:

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import io
 import os
 import re
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 try:
@@ -114,7 +115,9 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # ------------------------------------------------------------ looking
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """`name`, `size` in bytes, `type`; of files also `version`, and `mtime` in seconds since 1970 where it is known."""
+        """`name`, `size` in bytes, `type`; of files also `version`, `is_strong` (other bytes have another version), and where they are known
+        `mtime` in seconds since 1970 and `mode`.
+        """
         name = self._strip_protocol(path)
         if _is_local(name):
             return self._local_info(name)
@@ -128,13 +131,26 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @staticmethod
     def _file_info(name: str, looked: _ffi.Looked) -> dict[str, Any]:
-        size, version, modified_ns, mode = looked
+        size, version, is_strong, modified_ns, mode = looked
         found: dict[str, Any] = {"name": name, "size": size, "type": "file", "version": version}
+        found["is_strong"] = is_strong
         if modified_ns is not None:
             found["mtime"] = modified_ns / 1e9
         if mode is not None:
             found["mode"] = mode
         return found
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Whether there is something. Where its home cannot say that, it raises: what is not seen may be there."""
+        name = self._strip_protocol(path)
+        try:
+            if _is_local(name):
+                os.stat(name)
+            else:
+                self.info(name)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+        return True
 
     def _local_info(self, name: str) -> dict[str, Any]:
         if os.path.isdir(name):
@@ -153,7 +169,7 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _has_directory(self, name: str) -> bool:
         """Whether a directory of a home that is no path is there without files."""
-        _, makes_directories, _, _ = self._homes.can(name)
+        makes_directories, _ = self._homes.can(name)
         if not makes_directories:
             return False
         try:
@@ -174,10 +190,23 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if not os.path.isdir(name):
             infos = [self._local_info(name)]
         else:
-            # What goes meanwhile, and a link that leads nowhere, is left out.
-            entries = [entry.path for entry in os.scandir(name) if os.path.exists(entry.path)]
-            infos = [self._local_info(entry) for entry in sorted(entries)]
+            infos = list(self._local_infos(name))
         return infos if detail else [info["name"] for info in infos]
+
+    def _local_infos(self, directory: str) -> Iterator[dict[str, Any]]:
+        """Of all that is in a directory. What cannot be had is left out with a warning."""
+        for path in sorted(entry.path for entry in os.scandir(directory)):
+            try:
+                path.encode()
+                yield self._local_info(path)
+            except UnicodeEncodeError:
+                warnings.warn(f"left out {path!r}: its name is not UTF-8", stacklevel=4)
+            except FileNotFoundError:
+                # Anything else has gone meanwhile.
+                if os.path.islink(path):
+                    warnings.warn(f"left out {path}: it is a symbolic link that leads nowhere", stacklevel=4)
+            except OSError as error:
+                warnings.warn(f"left out {path}: {error}", stacklevel=4)
 
     def _of_nothing(self, name: str, detail: bool) -> list[Any]:
         """What `ls` gives of a file, and of a directory with nothing in it."""
@@ -241,16 +270,21 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """The bytes of a file from `start` on, before `end`; both may be negative, as in a slice."""
         name = self._strip_protocol(path)
         if start is None and end is None:
-            return self._homes.read(name, None, None)
-        begin, behind, _step = slice(start, end).indices(self.info(name)["size"])
+            return self._homes.read(name, None, None, None)
+        info = self.info(name)
+        begin, behind, _step = slice(start, end).indices(info["size"])
+        return self._read_part(name, begin, behind, info["version"])
+
+    def _read_part(self, name: str, begin: int, behind: int, version: str) -> bytes:
+        """A part of a file, which has to have that version."""
         if begin >= behind:
             return b""
         if not self._reads_ranges(name):
-            return self._homes.read(name, None, None)[begin:behind]
-        return self._homes.read(name, begin, behind)
+            return self._homes.read(name, None, None, version)[begin:behind]
+        return self._homes.read(name, begin, behind, version)
 
     def _reads_ranges(self, name: str) -> bool:
-        return self._homes.can(name)[3]
+        return self._homes.can(name)[1]
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
         """Make a file of bytes; `mode="create"` refuses where there is one."""
@@ -258,6 +292,13 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode == "create" and self.exists(name):
             raise FileExistsError(f"{name} is there already")
         self._homes.write(name, bytes(value))
+
+    def open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
+        """A file, as the built-in `open` gives it. A `with` block that ends with an exception writes nothing."""
+        if "b" in mode:
+            return super().open(path, mode, *args, **options)
+        text = {key: options.pop(key) for key in ("encoding", "errors", "newline") if key in options}
+        return _Text(super().open(path, mode.replace("t", "") + "b", *args, **options), **text)
 
     def _open(
         self,
@@ -276,8 +317,9 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if info["type"] == "directory":
                 raise IsADirectoryError(f"{name} is a directory")
             options.setdefault("size", info["size"])
-            if not self._reads_ranges(name):
-                # Each part would be read by reading all of it.
+            options.setdefault("version", info["version"])
+            if not info["is_strong"] or not self._reads_ranges(name):
+                # Nothing would show that parts belong together, or each part would be read by reading all of it.
                 options["cache_type"] = "all"
         return EyasFile(self, name, mode, block_size, autocommit, cache_options=cache_options, **options)
 
@@ -348,7 +390,7 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._make_directory(name)
 
     def _make_directory(self, name: str) -> None:
-        if self._homes.can(name)[1]:
+        if self._homes.can(name)[0]:
             self._homes.make_directory(self._directory(name))
 
     def rmdir(self, path: str) -> None:
@@ -356,7 +398,7 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         name = self._strip_protocol(path)
         if self.ls(name, detail=False):
             raise OSError(f"the directory {name} is not empty")
-        if self._homes.can(name)[1]:
+        if self._homes.can(name)[0]:
             self._homes.remove_directory(self._directory(name))
 
     def rm_file(self, path: str) -> None:
@@ -376,29 +418,60 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 )
             elif name == "/" or _ROOT.fullmatch(name):
                 raise ValueError(f"{name} is all of a home; nothing was removed: name what is below it")
-            elif maxdepth is None and self._homes.can(name)[1]:
+            elif maxdepth is None and self._homes.can(name)[0]:
                 self._homes.remove_directory(self._directory(name))
             else:
                 for file in self.find(name, maxdepth=maxdepth):
                     self.rm_file(file)
 
     def mv(
-        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any
     ) -> None:
-        """Move files. A file gets its new name at once where its home can do that; else it is copied and removed."""
-        texts = [os.fspath(path) for path in (path1, path2) if isinstance(path, (str, os.PathLike))]
-        if len(texts) == 2 and not any(_MAGIC.search(text) for text in texts) and not texts[1].endswith("/"):
-            source, target = map(self._strip_protocol, texts)
-            if source != target and self.isfile(source) and not self.isdir(target):
-                if self._homes.rename(source, target):
-                    return
-        super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+        """Move files. A file gets its new name at once where its home can do that; else it is copied and removed.
+
+        A file that is moved to its own name stays as it is. Between homes a move replaces nothing.
+
+        Raises
+        ------
+        ValueError : a directory would be moved below itself; nothing was moved.
+        """
+        named = _Copies(skip_instance_cache=True)
+        named.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
+        copies = [(source, target) for source, target in named.found if source != target]
+        directories = {source: target for source, target in copies if self.isdir(source)}
+        for source, target in directories.items():
+            if target.startswith(f"{source}/"):
+                raise ValueError(f"the directory {source} cannot be moved below itself, to {target}")
+        if not named.found:
+            raise IsADirectoryError(
+                f"{path1} is a directory: recursive=True moves it with all that is below it"
+            )
+        for target in directories.values():
+            self._make_directory(target)
+        for source, target in copies:
+            if source not in directories:
+                self._homes.move(source, target)
+        # What has come meanwhile stays.
+        for source in reversed(directories):
+            if self.isdir(source) and not self.ls(source, detail=False):
+                self.rmdir(source)
+
+
+class _Copies(EyasFileSystem):
+    """Finds out what a copy would copy, and to where."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.found: list[tuple[str, str]] = []
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        self.found.append((self._strip_protocol(path1), self._strip_protocol(path2)))
 
 
 class EyasFile(AbstractBufferedFile):  # type: ignore[misc]
     """A file of `EyasFileSystem`. What is written is kept in a temporary file, and appears at home when the file is closed.
 
-    A `with` block that ends with an exception writes nothing.
+    A `with` block that ends with an exception writes nothing. All parts that are read are of the file that was opened.
     """
 
     fs: EyasFileSystem
@@ -411,9 +484,18 @@ class EyasFile(AbstractBufferedFile):  # type: ignore[misc]
         if self.mode == "ab" and self.fs.exists(self.path):
             self.fs.get_file(self.path, self._part)
 
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self.fs._read_part(self.path, start, min(end, self.size), self.kwargs["version"])
+
     def _upload_chunk(self, final: bool = False) -> None:
-        with open(self._part, "ab") as part:
-            part.write(self.buffer.getbuffer())
+        try:
+            with open(self._part, "ab") as part:
+                part.write(self.buffer.getbuffer())
+        except BaseException:
+            # A part of these bytes may be there already.
+            self.discard()
+            self.closed = True
+            raise
         if final and self.autocommit:
             self.commit()
 
@@ -437,6 +519,15 @@ class EyasFile(AbstractBufferedFile):  # type: ignore[misc]
             self.discard()
             self.closed = True
         self.close()
+
+
+class _Text(io.TextIOWrapper):
+    """The text of such a file."""
+
+    def __exit__(self, *args: Any) -> None:
+        if args[0] is not None:
+            self.buffer.__exit__(*args)
+        super().__exit__(*args)
 
 
 # ---------------------------------------------------------------- a home of commands
@@ -479,13 +570,52 @@ def _stat(url: str, out: IO[bytes]) -> None:
         out.write(f"{info['size']} {_version(info)}\n".encode())
 
 
+def _found_in(system: AbstractFileSystem, path: str) -> list[str]:
+    """All files below a directory. fsspec's own way to find them leaves out directories that cannot be listed, and says nothing."""
+    from fsspec.asyn import AsyncFileSystem
+
+    kind = type(system)
+    if isinstance(system, AsyncFileSystem):
+        is_usual = kind._find is AsyncFileSystem._find
+    else:
+        is_usual = kind.find is AbstractFileSystem.find
+    if not is_usual:
+        return list(system.find(path))
+    found, left = [], [path]
+    while left:
+        directory = left.pop()
+        try:
+            listed = system.ls(directory, detail=True)
+        except FileNotFoundError:
+            if directory == path:
+                raise
+            continue  # it has gone meanwhile
+        for info in listed:
+            name = info["name"]
+            if info["type"] != "directory":
+                found.append(name)
+            elif name.rstrip("/") != directory.rstrip("/"):
+                left.append(name)
+    return sorted(found)
+
+
 def _list(url: str, out: IO[bytes]) -> None:
     system, path = url_to_fs(url)
     above = path.strip("/") + "/" if path.strip("/") else ""
-    for name in system.find(path):
+    for name in _found_in(system, path):
         bare = name.lstrip("/")
-        if bare.startswith(above):
-            out.write(bare[len(above) :].encode() + b"\n")
+        if not bare.startswith(above):
+            continue
+        below = bare[len(above) :]
+        try:
+            line = below.encode()
+        except UnicodeEncodeError:
+            print(f"left out: {below!r}: its name is not UTF-8", file=sys.stderr)
+            continue
+        if b"\n" in line:
+            print(f"left out: {below!r}: its name has a line break", file=sys.stderr)
+        else:
+            out.write(line + b"\n")
 
 
 def _remove(url: str, _: IO[bytes]) -> None:

@@ -36,7 +36,7 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     }
     let into = args.recursive || sources.len() > 1 || homes::names_a_directory(&args.target);
     copy_all(sources, (&args.target, into), left_out, &|to, from, moving| {
-        copy(&homes, to, from, moving).map(drop)
+        copy(&homes, to, from, &|n| moving.moved(n)).map(drop)
     })
 }
 
@@ -54,20 +54,20 @@ pub fn target_of(word: &str) -> Result<Location, Fault> {
 pub struct CopyTarget<'a> {
     pub location: &'a Location,
     /// The name below this directory comes from outside.
-    below: Option<&'a Path>,
+    pub below: Option<&'a Path>,
 }
 
-/// Copies an object. Gives what was read, and what was written.
+/// Copies an object. Gives what was read, and what was written. `moved` is told of the bytes.
 pub fn copy(
     homes: &Homes,
     to: &CopyTarget<'_>,
     from: &Location,
-    moving: &Moving,
+    moved: &dyn Fn(u64),
 ) -> Result<(Stat, Stat), Error> {
     let opened = homes.open(from, None)?;
     let stat = opened.stat;
     let (mode, modified_ns) = (stat.version.mode().map(|mode| mode & !umask()), stat.version.modified_ns());
-    let mut body = Counted { reader: opened.reader, moving };
+    let mut body = Counted { reader: opened.reader, moved };
     let put = Put { below: to.below, mode, modified_ns, ..Put::simple(Some(stat.size_bytes)) };
     let written = homes.put(to.location, &mut body, &put)?;
     Ok((stat, written))
@@ -252,13 +252,13 @@ pub fn sources_of(
 
 struct Counted<'a> {
     reader: Box<dyn Read + Send>,
-    moving: &'a Moving,
+    moved: &'a dyn Fn(u64),
 }
 
 impl Read for Counted<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let n = self.reader.read(buffer)?;
-        self.moving.moved(n as u64);
+        (self.moved)(n as u64);
         Ok(n)
     }
 }

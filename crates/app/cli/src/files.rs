@@ -6,7 +6,7 @@
 
 use crate::cp::{CopyTarget, LeftOut, Source, copy, copy_all, sources_of, target_of};
 use crate::dirs::working;
-use crate::homes::{self, Moving, named};
+use crate::homes::{self, named};
 use crate::print::size;
 use crate::{Exit, Fault, json};
 use clap::Args;
@@ -144,7 +144,7 @@ pub fn mv(args: MvArgs) -> Result<Exit, Fault> {
     }
     let into = into || sources.iter().any(|source| source.name.contains('/'));
     copy_all(sources, (&args.target, into), left_out, &|to, from, moving| {
-        move_object(&homes, to, from, moving)
+        move_object(&homes, to, from, false, &|n| moving.moved(n))
     })
 }
 
@@ -186,7 +186,14 @@ fn move_directory(homes: &Homes, directory: &Location, target: &str, into: bool)
     }
 }
 
-fn move_object(homes: &Homes, to: &CopyTarget<'_>, from: &Location, moving: &Moving) -> Result<(), Error> {
+/// Moves an object. `may_replace`: the two names are known to be of two objects, so what has the new one may go.
+pub fn move_object(
+    homes: &Homes,
+    to: &CopyTarget<'_>,
+    from: &Location,
+    may_replace: bool,
+    moved: &dyn Fn(u64),
+) -> Result<(), Error> {
     let refuse = |kind, why: &str| Error::new(kind, Status::Permanent, "move", from, why);
     if to.location == from {
         return Err(refuse(ErrorKind::InvalidName, "it has this name already"));
@@ -199,6 +206,7 @@ fn move_object(homes: &Homes, to: &CopyTarget<'_>, from: &Location, moving: &Mov
         return homes.remove(from);
     }
     match homes.stat(to.location) {
+        _ if may_replace => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
         Ok(_) => {
@@ -209,7 +217,7 @@ fn move_object(homes: &Homes, to: &CopyTarget<'_>, from: &Location, moving: &Mov
             return Err(refuse(ErrorKind::InvalidName, &why));
         }
     }
-    let (read, written) = copy(homes, to, from, moving)?;
+    let (read, written) = copy(homes, to, from, moved)?;
     if homes.stat(to.location)?.version.contradicts(&written.version) {
         let why = format!("somebody else has written {} meanwhile; it is kept", to.location);
         return Err(refuse(ErrorKind::Changed, &why));

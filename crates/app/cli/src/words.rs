@@ -1,14 +1,16 @@
 //! What other programs ask for in words of the command line, so that a word means the same to all: the Python package.
 
 use crate::args::ClusterArgs;
+use crate::cp::CopyTarget;
 use crate::fault::bad;
 use crate::map::{MapArgs, list_of};
 use crate::running::{remove_left, start_own};
 use crate::tell::story_of;
-use crate::{Exit, Fault, add, data, declared, dirs, local, progress, provide};
+use crate::{Exit, Fault, add, data, declared, dirs, files, local, progress, provide};
 use clap::{Args, Parser};
 use eyas_cluster::Cluster;
 use eyas_runtime::provider::Share;
+use eyas_storage::{Error, Homes, Location};
 use eyas_tasklist::TaskList;
 use eyas_terms::{Digest, RunId};
 use eyas_text::shown_path;
@@ -45,6 +47,13 @@ fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
 /// The files of home that words mean, each once, as locations: see `eyas warm`.
 pub fn pushed_files(places: &[String]) -> Result<Vec<String>, Fault> {
     crate::warm::files_of(places)
+}
+
+/// Moves an object: see `eyas mv`. Two names of one bucket are of two objects, so there it replaces what has the new one.
+pub fn move_object(homes: &Homes, from: &Location, to: &Location) -> Result<(), Error> {
+    let root = |of: &Location| of.as_str().splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
+    let is_one_bucket = from.has_flat_names() && root(from) == root(to);
+    files::move_object(homes, &CopyTarget { location: to, below: None }, from, is_one_bucket, &|_| ())
 }
 
 /// Users of a cluster, in JSON as `eyas user list --json` prints them.

@@ -3,7 +3,8 @@
 //! Errors are those that Python has for files, with the home's own sentence. Other threads of Python go on meanwhile.
 
 use eyas_cli::dirs::working;
-use eyas_storage::{Error, ErrorKind, HomesConfig, Listing, Location, Stat};
+use eyas_cli::words;
+use eyas_storage::{Error, ErrorKind, HomesConfig, Listing, Location, Stat, Status, Strength, Version};
 use pyo3::exceptions::{
     PyFileNotFoundError, PyIsADirectoryError, PyNotImplementedError, PyOSError, PyPermissionError,
     PyValueError,
@@ -16,8 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Objects that are looked at at the same time.
 const N_STREAMS: usize = 8;
 
-/// Size in bytes, version, time of the last change in nanoseconds since 1970, permission bits: of one object.
-type Looked = (u64, String, Option<i64>, Option<u32>);
+/// Size in bytes, version, whether that is another one where the bytes are others, time of the last change in nanoseconds since 1970,
+/// permission bits: of one object.
+type Looked = (u64, String, bool, Option<i64>, Option<u32>);
 
 #[pyclass(frozen)]
 pub struct Homes {
@@ -38,7 +40,22 @@ fn raised(error: Error) -> PyErr {
 
 fn looked(stat: &Stat) -> Looked {
     let version = &stat.version;
-    (stat.size_bytes, version.text().to_owned(), version.modified_ns(), version.mode())
+    let is_strong = version.strength() == Strength::Strong;
+    (stat.size_bytes, version.text().to_owned(), is_strong, version.modified_ns(), version.mode())
+}
+
+/// Errors: the object is another one than it was when it was opened.
+fn check_version(location: &Location, then: &Version, now: &Version) -> Result<(), Error> {
+    // A file that was renamed to its place may have brought size and time along.
+    let is_other_file = location.path().is_some() && then.strength() == Strength::Strong && then != now;
+    match then.contradicts(now) || is_other_file {
+        false => Ok(()),
+        true => {
+            let change = Version::describe_change(then, now);
+            let why = format!("it has changed since it was opened ({change}); open it again");
+            Err(Error::new(ErrorKind::Changed, Status::Permanent, "read", location, why))
+        }
+    }
 }
 
 /// The location that a word names; relative names are taken from the working folder.
@@ -60,10 +77,10 @@ impl Homes {
         Ok(Homes { homes: eyas_storage::Homes::new(HomesConfig::default()).map_err(raised)? })
     }
 
-    /// What the home of a location can do: rename, make directories, remove, read ranges.
-    fn can(&self, word: &str) -> PyResult<(bool, bool, bool, bool)> {
+    /// What the home of a location can do: make directories, read ranges.
+    fn can(&self, word: &str) -> PyResult<(bool, bool)> {
         let can = self.homes.get(&location(word)?).capabilities();
-        Ok((can.rename, can.make_directory, can.remove, can.read_range))
+        Ok((can.make_directory, can.read_range))
     }
 
     fn stat(&self, py: Python<'_>, word: &str) -> PyResult<Looked> {
@@ -109,20 +126,24 @@ impl Homes {
         Ok((found, left_out))
     }
 
-    /// The bytes of an object from `start` on, before `end`, which lie inside of it.
-    #[pyo3(signature = (word, start, end))]
+    /// The bytes of an object from `start` on, before `end`, which lie inside of it. `version`: what it has to be.
+    #[pyo3(signature = (word, start, end, version))]
     fn read<'py>(
         &self,
         py: Python<'py>,
         word: &str,
         start: Option<u64>,
         end: Option<u64>,
+        version: Option<String>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let location = location(word)?;
         let range = start.zip(end).map(|(start, end)| start..end);
         let bytes = py
             .detach(|| {
                 let mut opened = self.homes.open(&location, range)?;
+                if let Some(version) = version {
+                    check_version(&location, &Version::from_text(version), &opened.stat.version)?;
+                }
                 let mut bytes = vec![];
                 let read = opened.reader.read_to_end(&mut bytes);
                 read.map(|_| bytes).map_err(|error| Error::from_read("read", &location, error))
@@ -149,10 +170,11 @@ impl Homes {
         .map_err(raised)
     }
 
-    /// Gives an object, or a directory that ends in `/`, another name. `false`: this home cannot do that.
-    fn rename(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<bool> {
+    /// Gives an object another place.
+    #[pyo3(name = "move")]
+    fn move_object(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {
         let (from, to) = (location(from)?, location(to)?);
-        py.detach(|| self.homes.rename(&from, &to)).map_err(raised)
+        py.detach(|| words::move_object(&self.homes, &from, &to)).map_err(raised)
     }
 
     fn remove(&self, py: Python<'_>, word: &str) -> PyResult<()> {
