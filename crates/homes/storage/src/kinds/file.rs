@@ -364,9 +364,12 @@ impl Home for FileHome {
             ));
         }
         create_directories(above).map_err(fail)?;
-        match fs::rename(path, new) {
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(false),
-            other => other.map_err(fail)?,
+        match are_links_of_one_file(path, new) {
+            true => fs::remove_file(path).map_err(fail)?,
+            false => match fs::rename(path, new) {
+                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(false),
+                other => other.map_err(fail)?,
+            },
         }
         sync_directory(above).and_then(|()| sync_directory(old_above)).map_err(fail)?;
         Ok(true)
@@ -417,6 +420,19 @@ impl Home for FileHome {
     }
 }
 
+/// Whether two names are two hard links of one file: a rename of one to the other is defined to do nothing, and both would stay. One name
+/// in two spellings, of a directory or of letters, is no such pair.
+fn are_links_of_one_file(path: &Path, new: &Path) -> bool {
+    let about = |path| fs::symlink_metadata(path).map(|of| (of.dev(), of.ino(), of.nlink()));
+    let is_one_file = matches!((about(path), about(new)), (Ok(one), Ok(other)) if one == other && one.2 > 1);
+    let above = |path: &Path| path.parent().and_then(|above| fs::canonicalize(above).ok());
+    let is_one_name = || {
+        let names = path.file_name().zip(new.file_name());
+        above(path) == above(new) && names.is_none_or(|(one, other)| one.eq_ignore_ascii_case(other))
+    };
+    is_one_file && !is_one_name()
+}
+
 /// Gives `at..end` of an open file by positioned reads, so the handle can be shared.
 struct FileReader {
     file: Arc<File>,
@@ -430,7 +446,17 @@ impl Read for FileReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let want = buffer.len().min(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
         if want == 0 {
-            return Ok(0);
+            // Files of the kernel, as under `/proc`, say that they have none.
+            let has_more = self.stat.size_bytes == 0
+                && !buffer.is_empty()
+                && self.file.read_at(&mut [0; 1], 0).is_ok_and(|n| n > 0);
+            return match has_more {
+                false => Ok(0),
+                true => {
+                    let difference = "it has more than the 0 B that it said; a copy by `cat` has them".into();
+                    Err(Error::changed(READ, &self.location, difference).into())
+                }
+            };
         }
         let n = match self.file.read_at(&mut buffer[..want], self.at) {
             Ok(n) => n,
@@ -704,6 +730,37 @@ mod tests {
     fn conformance() {
         let dir = tempfile::tempdir().unwrap();
         crate::conformance::run(&FileHome::default(), &at(dir.path()));
+    }
+
+    #[test]
+    fn a_file_that_says_it_is_empty_and_is_not_is_not_read_as_empty() {
+        let home = FileHome::default();
+        let mut opened = home.open(&at(Path::new("/proc/version")), None).unwrap();
+        let error = opened.reader.read_to_end(&mut vec![]).unwrap_err().to_string();
+        assert!(error.contains("more than the 0 B that it said"), "{error}");
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("empty"), "").unwrap();
+        let mut opened = home.open(&at(&dir.path().join("empty")), None).unwrap();
+        assert_eq!(opened.reader.read_to_end(&mut vec![]).unwrap(), 0);
+    }
+
+    #[test]
+    fn of_two_links_of_a_file_the_renamed_one_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let home = FileHome::default();
+        fs::write(path("one"), "bytes").unwrap();
+        fs::hard_link(path("one"), path("two")).unwrap();
+        assert!(home.rename(&at(&path("one")), &at(&path("two"))).unwrap());
+        assert_eq!(names(dir.path()), ["two"]);
+        // One name in two spellings is one link.
+        fs::hard_link(path("two"), path("three")).unwrap();
+        symlink(".", path("here")).unwrap();
+        for same in ["two", "here/two"] {
+            assert!(home.rename(&at(&path("two")), &at(&path(same))).unwrap());
+            assert_eq!(names(dir.path()), ["here", "three", "two"], "{same}");
+        }
+        assert_eq!(fs::read(path("two")).unwrap(), b"bytes");
     }
 
     #[test]

@@ -446,7 +446,9 @@ impl Line {
             // The protocol's own request refuses a name that is taken.
             false => {
                 // Two names of one file, by a link above it: without the name that is removed there is no file.
-                if self.real(old).ok() == self.real(path).ok() {
+                if let (Ok(real), Ok(other)) = (self.real(old), self.real(path))
+                    && real == other
+                {
                     return Ok(());
                 }
                 self.remove(path)?;
