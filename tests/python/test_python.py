@@ -419,6 +419,12 @@ def test_a_context_is_made_once_in_each_worker_and_anew_when_its_file_changed(
     assert len({which for _, which in named}) <= 4, "there are four workers"
     Path("weights").write_text("younger")
     assert cluster.submit(use, model, 1).result(60)[0] == "younger"
+    # Another file of the same size, which has brought its time along.
+    known = os.stat("weights")
+    Path("other").write_text("another")
+    os.utime("other", ns=(known.st_atime_ns, known.st_mtime_ns))
+    os.replace("other", "weights")
+    assert cluster.submit(use, model, 1).result(60)[0] == "another"
     bad = cluster.context(int, "x")
     assert isinstance(cluster.submit(use, bad, 1).exception(60), ValueError)
     with pytest.raises(TypeError, match="made by workers"):

@@ -44,8 +44,10 @@ KEPT_BYTES_MAX = 1 << 30
 PRINTED_BYTES_MAX = 16 << 10
 
 _objects: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-# What contexts made here, with the sizes and times of their files then; the one that was used last stands last.
-_contexts: OrderedDict[str, tuple[Any, list[tuple[int, int]]]] = OrderedDict()
+# What contexts made here, with the digests of their files then; the one that was used last stands last.
+_contexts: OrderedDict[str, tuple[Any, list[str]]] = OrderedDict()
+# The digests of inputs of this call, as far as its node knows them.
+_digests: dict[str, str] = {}
 # How many calls were done here.
 _n_calls = 0
 # Added to the status of a call behind which this process ends.
@@ -174,10 +176,22 @@ def _shared_object(digest: str, path: str) -> Any:
     return value
 
 
+def _digest_of(file: str) -> str:
+    """A digest of what an input is that its node has not kept. Its size and time say too little: many homes tell no time, and tools keep
+    the time of what they copy.
+    """
+    import hashlib
+
+    digest = hashlib.blake2b(digest_size=32)
+    with open(file, "rb") as opened:
+        while part := opened.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
 def _context(name: str, files: list[str]) -> Any:
     """What a context made here; it is made where it is not there, or where a file of it is another one now."""
-    stats = [os.stat(file) for file in files]
-    found = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+    found = [_digests.get(file) or _digest_of(file) for file in files]
     known = _contexts.get(name)
     if known is None or known[1] != found:
         _contexts.pop(name, None)
@@ -520,9 +534,13 @@ def serve(connection: socket.socket, out: int) -> None:
         texts = _receive(connection, n).decode(errors="surrogateescape").split("\0")
         sandbox, word = texts[0], texts[2]
         os.chdir(sandbox)
-        for variable in texts[2 + int(texts[1]) : -1]:
+        behind = texts[2 + int(texts[1]) : -1]
+        n_variables = behind.index("")
+        for variable in behind[:n_variables]:
             name, _, value = variable.partition("=")
             os.environ[name] = value
+        _digests.clear()
+        _digests.update(zip(behind[n_variables + 1 :: 2], behind[n_variables + 2 :: 2]))
         for name in ("EYAS_SANDBOX", "TMPDIR", "PWD"):
             os.environ[name] = sandbox
         if "tempfile" in sys.modules:

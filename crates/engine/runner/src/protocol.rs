@@ -236,6 +236,8 @@ pub struct Input {
     pub times: Vec<i64>,
     /// The source lies at home, where only what the program's account may read is read.
     pub at_home: bool,
+    /// The digest of its bytes, where it is known.
+    pub digest: Option<[u8; 32]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -581,6 +583,7 @@ mod tests {
                 modified_ns: Some(-1),
                 times: vec![1, i64::MIN],
                 at_home: false,
+                digest: Some([3; 32]),
             }],
             outputs: vec!["o".into()],
             walltime_ns: Some(1),

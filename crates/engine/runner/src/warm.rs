@@ -5,8 +5,9 @@
 //!
 //! ```text
 //! to the program:  the length of what follows (u32, little endian), then texts that each end in a NUL byte:
-//!                  the path of the task's sandbox, how many words there are behind the first N, these words, and
-//!                  NAME=VALUE for each variable of the task that begins with EYAS_
+//!                  the path of the task's sandbox, how many words there are behind the first N, these words,
+//!                  NAME=VALUE for each variable of the task that begins with EYAS_, an empty text, and
+//!                  for each input whose bytes are known its name and their digest (hexadecimal)
 //! from it:         the exit status of the task (i32, little endian), with 256 added where the program ends behind it
 //! ```
 //!
@@ -148,8 +149,14 @@ impl WarmProgram {
             variables.map(|(name, value)| [&name[..], b"=", &value[..]].concat()).collect();
         let mut texts = vec![];
         let all = [sandbox, n_words.as_bytes()].into_iter().chain(words.iter().map(|word| &word[..]));
-        for text in all.chain(variables.iter().map(|variable| &variable[..])) {
+        for text in all.chain(variables.iter().map(|variable| &variable[..])).chain([&b""[..]]) {
             texts.extend_from_slice(text);
+            texts.push(0);
+        }
+        for (input, digest) in spec.inputs.iter().filter_map(|input| Some((input, input.digest?))) {
+            texts.extend_from_slice(&input.name);
+            texts.push(0);
+            digest.iter().for_each(|byte| texts.extend_from_slice(format!("{byte:02x}").as_bytes()));
             texts.push(0);
         }
         self.answer.clear();
@@ -244,7 +251,7 @@ impl WarmProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::CaptureLimits;
+    use crate::protocol::{CaptureLimits, Input, InputMode};
 
     fn spec(words: &[&str], warm: &str) -> RunSpec {
         RunSpec {
@@ -280,11 +287,25 @@ mod tests {
         let mut program = WarmProgram::new(&spec(&["p", "one"], "1"), 1, ours).unwrap();
         assert!(program.is_for(&spec(&["p", "two", "three"], "1")));
         assert!(!program.is_for(&spec(&["q", "one"], "1")) && !program.is_for(&spec(&["p", "one"], "2")));
-        program.give(&spec(&["p", "two", ""], "1"), b"/box").unwrap();
+        let known = Input {
+            name: "f".into(),
+            source: "/cached".into(),
+            mode: InputMode::Link,
+            executable: false,
+            permissions: None,
+            modified_ns: None,
+            times: vec![],
+            at_home: false,
+            digest: Some([0xab; 32]),
+        };
+        let unknown = Input { name: "g".into(), digest: None, ..known.clone() };
+        let inputs = vec![known, unknown];
+        program.give(&RunSpec { inputs, ..spec(&["p", "two", ""], "1") }, b"/box").unwrap();
         let mut its = UnixStream::from(its);
-        let mut frame = [0; 28];
+        let mut frame = [0; 96];
         its.read_exact(&mut frame).unwrap();
-        assert_eq!(&frame, b"\x18\0\0\0/box\x002\x00two\0\0EYAS_WARM=1\0");
+        let expect = format!("\x5c\0\0\0/box\x002\x00two\0\0EYAS_WARM=1\0\0f\0{}\0", "ab".repeat(32));
+        assert_eq!(&frame[..], expect.as_bytes());
         its.write_all(&7i32.to_le_bytes()).unwrap();
         assert!(matches!(program.read(), WarmAnswer::Ended(7, false)));
         let large = "x".repeat(4 << 20);

@@ -161,6 +161,7 @@ pub fn link(name: &str, source: &Path) -> Input {
         modified_ns: None,
         times: vec![],
         at_home: false,
+        digest: None,
     }
 }
 

@@ -121,6 +121,10 @@ impl Launch<'_> {
                 times: self.times(i, location, staged),
                 // The owner's files are read with the rights of this process.
                 at_home: matches!(staged, Staged::InPlace(_)) && self.attempt.principal != Principal::Owner,
+                digest: match staged {
+                    Staged::Cached(object) => self.book.digest(*object).map(|digest| digest.0),
+                    Staged::Private | Staged::InPlace(_) | Staged::Unneeded => None,
+                },
             });
         }
         inputs
