@@ -984,6 +984,24 @@ def test_options_that_say_nothing_of_tasks_are_refused_and_parameters_are_values
         cluster.map("echo {x}", param={"x": ["a,b"]})
     with pytest.raises(eyas.EyasError, match="this is one task"):
         cluster.run({"id": "a", "command": "true"})  # type: ignore[dict-item]
+    with pytest.raises(eyas.EyasError, match="the cluster has no node 'nobody'"):
+        cluster.warm(numbers(here, 1), nodes=["node1", "nobody"])
+    cluster.warm(numbers(here, 1), nodes="node1")
+
+
+def test_a_file_is_read_as_the_command_line_reads_it(cluster: eyas.Cluster, here: Path) -> None:
+    (here / "list.txt").write_text("echo one\necho two\n")
+    assert [task.stdout for task in cluster.run("list.txt").tasks()] == [b"one\n", b"two\n"]
+    (here / "a.swift").write_text(
+        'type file; app (file o) e() { echo "x" stdout=@o; } file f <"f.txt">; f = e();'
+    )
+    cluster.run(here / "a.swift").wait()
+    assert (here / "f.txt").read_text() == "x\n"
+    (here / "wide.jsonl").write_bytes('{"command": "true"}\n'.encode("utf-16"))
+    with pytest.raises(eyas.EyasError, match=r"wide\.jsonl.* UTF-16"):
+        cluster.run("wide.jsonl")
+    with pytest.raises(eyas.EyasError, match=r"nothing\.jsonl"):
+        cluster.run("nothing.jsonl")
 
 
 def test_what_a_call_cannot_have_is_said(cluster: eyas.Cluster) -> None:

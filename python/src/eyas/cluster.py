@@ -303,7 +303,13 @@ class Client:
         if tables.is_table(files):
             with tables.as_csv(files) as path:
                 more: dict[str, Any] = {**options, "csv": path}
-                return self._map_program(command, out=out, shell=shell, name=name, **more)
+                try:
+                    return self._map_program(command, out=out, shell=shell, name=name, **more)
+                except EyasError as error:
+                    if os.fspath(path) not in error.message:
+                        raise
+                    # Nobody knows the file. Its first line has the names of the columns.
+                    raise EyasError(error.message.replace(os.fspath(path), "the table"), error.hint) from None
         if isinstance(command, str):
             try:
                 words = [command] if shell else shlex.split(command)
@@ -313,7 +319,7 @@ class Client:
             words = list(command)
         one_or_more = [files] if isinstance(files, (str, os.PathLike, File)) else files
         names = [name.location if isinstance(name, File) else os.fspath(name) for name in one_or_more]
-        outs = [os.fspath(one) for one in ([out] if isinstance(out, (str, os.PathLike)) else out)]
+        outs = [os.fsdecode(one) for one in ([out] if isinstance(out, (str, bytes, os.PathLike)) else out)]
         _refuse_others(options)
         if not "".join(words).strip():
             raise EyasError("the command is empty: name a program")
@@ -334,7 +340,7 @@ class Client:
 
         tasks : mappings with the fields of a task list (docs/reference/task-list.md), such as
             `{"id": "a", "command": "sort in > out", "inputs": ["in"], "outputs": {"out": "sorted"}}`; or a table, whose columns are
-            these fields; or the path of a list.
+            these fields; or the path of what `eyas run` takes: a list of tasks or commands, or a workflow.
         name : the name of the run, by which `runs` finds it; default: the path.
 
         Raises
@@ -345,14 +351,14 @@ class Client:
 
         if tables.is_table(tasks):
             tasks = tables.as_tasks(tasks)
-        if isinstance(tasks, (str, os.PathLike)):
-            lines, origin = Path(tasks).read_text(encoding="utf-8"), os.fspath(tasks)
-        else:
-            if isinstance(tasks, Mapping):
-                raise EyasError("a list of tasks is needed, and this is one task: write [task]")
-            lines, origin = "".join(map(_line_of, tasks)), "tasks of Python"
+        if isinstance(tasks, Mapping):
+            raise EyasError("a list of tasks is needed, and this is one task: write [task]")
         try:
-            number, n_tasks = self._connection().submit_list(name or origin, lines, origin)
+            if isinstance(tasks, (str, os.PathLike)):
+                number, n_tasks = self._connection().submit_file(name or os.fspath(tasks), tasks)
+            else:
+                lines, origin = "".join(map(_line_of, tasks)), "tasks of Python"
+                number, n_tasks = self._connection().submit_list(name or origin, lines, origin)
         except _ffi.FfiError as error:
             raise_ours(error)
         return Run(self, number, n_tasks)
@@ -385,6 +391,7 @@ class Client:
         if not places:
             raise EyasError("no file is named: nothing can be pushed")
         names = [nodes] if isinstance(nodes, str) else list(nodes)
+        self._check_nodes(names)
         try:
             number = self._connection().push(f"warm {places[0]}", places, names)
         except _ffi.FfiError as error:
@@ -400,6 +407,18 @@ class Client:
             )
         pushed: dict[str, Any] = found["push"]
         return pushed
+
+    def _check_nodes(self, names: list[str]) -> None:
+        """A push to a node that nobody knows would wait for ever."""
+        there = [node["name"] for node in self.status()["executors"]] if names else []
+        # Of a cluster that has just been started not all nodes may be there.
+        own = self._own.processes() if self._own is not None else {}
+        for name in names:
+            if name not in there and name not in own:
+                raise EyasError(
+                    f"the cluster has no node {name!r}; it has {', '.join(there) or 'none'}",
+                    "`status` has the names of all nodes",
+                )
 
     def runs(self, name: str | None = None) -> list[Run]:
         """The runs that the cluster knows, or those of a name, the newest last: also those that another program has started."""

@@ -6,6 +6,7 @@ use crate::fault::bad;
 use crate::map::{MapArgs, list_of};
 use crate::running::{remove_left, start_own};
 use crate::tell::story_of;
+use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault, add, data, declared, dirs, files, local, progress, provide};
 use clap::{Args, Parser};
 use eyas_cluster::Cluster;
@@ -113,6 +114,11 @@ pub fn map_tasks(options: &[String], files: Vec<String>, command: &[String]) -> 
 pub fn listed_tasks(lines: &str, origin: &str) -> Result<TaskList, Fault> {
     let options = eyas_tasklist::ReadOptions { origin: origin.into(), ..Default::default() };
     Ok(eyas_tasklist::read(lines.as_bytes(), &dirs::working()?, &options)?)
+}
+
+/// The tasks of a task list, a list of commands or a workflow in a file.
+pub fn tasks_in(path: &Path) -> Result<TaskList, Fault> {
+    ListFile::find(path, &parse::<WorkflowArgs>(&[])?)?.read()
 }
 
 /// How a run ended, in the lines that `eyas run` ends with.

@@ -108,6 +108,13 @@ impl Connection {
         Ok((self.submit(py, name, Keep::default(), list)?, n_tasks))
     }
 
+    /// Gives the tasks of a file: a list of tasks or commands, or a workflow. Gives the number of the run, and how many tasks it has.
+    fn submit_file(&self, py: Python<'_>, name: &str, path: PathBuf) -> PyResult<(u32, u64)> {
+        let list = py.detach(|| words::tasks_in(&path)).map_err(of_fault)?;
+        let n_tasks = list.n_tasks;
+        Ok((self.submit(py, name, Keep::default(), list)?, n_tasks))
+    }
+
     /// Gives calls of functions: to the run `into`, as long as it goes on, or as a new run. `token`: calls that were added under it are
     /// not added again. Gives the number of the run; `None`: `into` takes no more, as no run takes more where several dispatchers have
     /// its calls: they tell of the ends of their own parts, and a part may have ended.
