@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,22 @@ def test_chosen_nodes_a_pattern_and_words_that_are_wrong(run: Run, up: Path) -> 
     away = run("warm", "http://127.0.0.1:1/f", status=None).stderr
     assert "http://127.0.0.1:1/f" in away and "does not support" not in away, away
     assert run("warm", status=2).stderr.startswith("error: ")
+
+
+def test_the_query_of_a_url_is_not_written_down(run: Run, up: Path, tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=up))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    place = f"http://127.0.0.1:{server.server_address[1]}/f0"
+    try:
+        assert warm(run, f"{place}?sig=5ec2e7")["n_there"] == 3
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert json.loads(run("status", "--json").stdout)["runs"][0]["name"] == f"warm {place}?..."
+    written = [path for path in (tmp_path / "c" / "dispatcher").rglob("*") if path.is_file()]
+    assert "events.jsonl" in [path.name for path in written]
+    # What processes need of it is kept encrypted.
+    assert [path.name for path in written if b"5ec2e7" in path.read_bytes()] == []
 
 
 def test_what_does_not_fit_is_named_and_counted_and_the_exit_says_so(run: Run, up: Path) -> None:

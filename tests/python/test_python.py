@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from embedded import embedded
 from eyas import _ffi, _worker, functions
-from eyas.functions import CallFuture
+from eyas.functions import CallFuture, Spool, _Packed
 from eyas.futures import Executor
 from harness import Run, Start, wait_until
 
@@ -394,6 +394,14 @@ def test_a_call_sees_nothing_that_another_call_changed(cluster: eyas.Cluster) ->
     assert cluster.submit(nested, lists).result(60) == 2
     lists[0].append(0)
     assert cluster.submit(nested, lists).result(60) == 3, "the array is frozen, and what is in it is not"
+
+
+def test_a_file_is_named_without_the_query_of_its_url(tmp_path: Path) -> None:
+    files = [
+        eyas.File(url) for url in ("https://h/d/f.fits?sig=5ec2e7", "s3://bucket/g", "https://h?sig=5ec2e7#x")
+    ]
+    packed = _Packed(len, (files,), {}, Spool(tmp_path), len)
+    assert list(packed.inputs) == ["files/0/f.fits", "files/1/g", "files/2/h"]
 
 
 def load(path: str, scale: int) -> tuple[str, int, int]:

@@ -72,6 +72,13 @@ def _nbytes(value: Any) -> int:
     return size if isinstance(size, int) else 0
 
 
+def _base_name(location: str) -> str:
+    """The last part of a location, without the query of a URL: that may be a key, and names are written down."""
+    is_of_web = location.lower().startswith(("http://", "https://"))
+    path = location.partition("?")[0].partition("#")[0] if is_of_web else location
+    return os.path.basename(path.rstrip("/")) or "file"
+
+
 def _remove(path: Path) -> None:
     try:
         path.unlink()
@@ -144,7 +151,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is File:
             name = self._names.get(value.location)
             if name is None:
-                name = f"{self._files}/{len(self.inputs)}/{os.path.basename(value.location.rstrip('/'))}"
+                name = f"{self._files}/{len(self.inputs)}/{_base_name(value.location)}"
                 self.inputs[name] = value.location
                 self._names[value.location] = name
             return "file", name
