@@ -131,7 +131,7 @@ class Portal:
 
         Raises
         ------
-        HTTPException : 422 for a wrong size, 429 where the user's limits are reached.
+        HTTPException : 422 for a wrong size and for a press that has made another request, 429 where the user's limits are reached.
         """
         if size not in SIZES:
             raise HTTPException(
@@ -145,6 +145,12 @@ class Portal:
             raise HTTPException(429, str(error)) from None
         if is_new:
             self.work.start(number)
+        else:
+            known = self.store.request(number)
+            if known is None or (known["size"], known["asked"]) != (size, listed):
+                raise HTTPException(
+                    422, "this Idempotency-Key has made another request: send a new key with other objects"
+                )
         return number
 
     def may_share(self, secret: str) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import secrets
@@ -231,8 +232,10 @@ def new_request(request: Request, portal: Here, form: OwnForm) -> Response:
     press = str(values.get("press", ""))[:40] or secrets.token_urlsafe(16)
     if problems:
         return _new_page(request, 422, text=text, size=size, band=band, problems=problems, press=press)
+    # The back button brings the form with its press again: with other words in it, it asks for something else.
+    words = hashlib.sha256(repr((size, asked)).encode()).hexdigest()[:16]
     try:
-        number = portal.ask(user, f"form-{press}", int(size) if size.isdecimal() else 0, asked)
+        number = portal.ask(user, f"form-{press}-{words}", int(size) if size.isdecimal() else 0, asked)
     except HTTPException as error:
         problems = [Problem(0, str(error.detail))]
         return _new_page(

@@ -540,6 +540,13 @@ def test_too_large_and_strange_uploads(server: Server) -> None:
     for data in (os.urandom(1000), b"\0" * 1000, b"<VOTABLE>" * 10_000):
         assert sent(data, "../../../etc/cron.d/x").status_code == 422
     assert sent(b"250 36 r\n" * 10_001).status_code == 422
+    # The back button brings a form again: as it was it is the request that it has made, and with another list another one.
+    press = {**form, "press": secrets.token_hex(8)}
+    made = [
+        client.post("/requests", data={**press, "list": f"250.{n} 36 r"}).headers["location"]
+        for n in (1, 2, 1)
+    ]
+    assert made[0] == made[2] != made[1], made
     strange = client.post("/requests", data={**form, "list": "250 36 r", "size": "99999"})
     assert strange.status_code == 422 and "not one of" in strange.text
 
@@ -585,6 +592,9 @@ def test_the_api_for_programs(server: Server) -> None:
         for _ in range(2)
     ]
     assert twice[0].json()["id"] == twice[1].json()["id"]
+    for other in ({"objects": objects[:2]}, {"objects": objects[:3], "size": 61}):
+        answer = program.client.post("/api/requests", json=other, headers={"Idempotency-Key": "once"})
+        assert answer.status_code == 422 and "has made another request" in answer.json()["detail"]
     text = "ra,dec,band\n" + "".join(f"{one['ra']},{one['dec']},r\n" for one in objects[:3])
     by_text = program.client.post("/api/requests", json={"text": text, "size": 61}).json()["id"]
     assert program.end(by_text)["result"]["width_pixels"] == 61
