@@ -412,7 +412,7 @@ class Client:
         """A push to a node that nobody knows would wait for ever."""
         there = [node["name"] for node in self.status()["executors"]] if names else []
         # Of a cluster that has just been started not all nodes may be there.
-        own = self._own.processes() if self._own is not None else {}
+        own = dict(self._own.processes()) if self._own is not None else {}
         for name in names:
             if name not in there and name not in own:
                 raise EyasError(

@@ -526,7 +526,8 @@ class _Text(io.TextIOWrapper):
 
     def __exit__(self, *args: Any) -> None:
         if args[0] is not None:
-            self.buffer.__exit__(*args)
+            file: Any = self.buffer
+            file.__exit__(*args)
         super().__exit__(*args)
 
 
