@@ -115,7 +115,8 @@ def _tangent(ra: float, dec: float, positions: Sequence[tuple[float, float]]) ->
     north = np.array([-math.sin(d) * math.cos(a), -math.sin(d) * math.sin(a), math.cos(d)])
     towards = np.array([math.cos(d) * math.cos(a), math.cos(d) * math.sin(a), math.sin(d)])
     vectors = _vectors(positions)
-    return np.stack([vectors @ east, vectors @ north], axis=1) / (vectors @ towards)[:, None]
+    flat: Floats = np.stack([vectors @ east, vectors @ north], axis=1) / (vectors @ towards)[:, None]
+    return flat
 
 
 def _is_inside(point: Floats, polygon: Floats) -> bool:

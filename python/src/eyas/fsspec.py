@@ -298,7 +298,8 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if "b" in mode:
             return super().open(path, mode, *args, **options)
         text = {key: options.pop(key) for key in ("encoding", "errors", "newline") if key in options}
-        return _Text(super().open(path, mode.replace("t", "") + "b", *args, **options), **text)
+        file: Any = super().open(path, mode.replace("t", "") + "b", *args, **options)
+        return _Text(file, **text)
 
     def _open(
         self,
@@ -575,11 +576,10 @@ def _found_in(system: AbstractFileSystem, path: str) -> list[str]:
     """All files below a directory. fsspec's own way to find them leaves out directories that cannot be listed, and says nothing."""
     from fsspec.asyn import AsyncFileSystem
 
-    kind = type(system)
     if isinstance(system, AsyncFileSystem):
-        is_usual = kind._find is AsyncFileSystem._find
+        is_usual = type(system)._find is AsyncFileSystem._find
     else:
-        is_usual = kind.find is AbstractFileSystem.find
+        is_usual = type(system).find is AbstractFileSystem.find
     if not is_usual:
         return list(system.find(path))
     found, left = [], [path]

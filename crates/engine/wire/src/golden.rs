@@ -5,7 +5,9 @@
 //! a message is in its digest.
 
 use crate::frame::PROTOCOL;
-use crate::message::{FromExecutor, FromMember, Hello, Reply, ReplyBody, Request, RequestBody, ToExecutor, Welcome};
+use crate::message::{
+    FromExecutor, FromMember, Hello, Reply, ReplyBody, Request, RequestBody, ToExecutor, Welcome,
+};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,11 +122,19 @@ impl<'de> Deserializer<'de> for &mut Sampler {
         visitor.visit_unit()
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Failed> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Failed> {
         visitor.visit_unit()
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Failed> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Failed> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -313,7 +323,10 @@ fn samples<T: DeserializeOwned>(first: Option<u32>, name: &str) -> Vec<T> {
 }
 
 /// The line of a variant in `golden.txt`.
-fn line<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &str, first: Option<u32>) -> String {
+fn line<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
+    name: &str,
+    first: Option<u32>,
+) -> String {
     let (mut digest, mut n_bytes) = (blake3::Hasher::new(), 0);
     let samples = samples::<T>(first, name);
     for sample in &samples {
@@ -322,7 +335,11 @@ fn line<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &st
         n_bytes += bytes.len();
         digest.update(&bytes);
     }
-    format!("{name}: samples {}, bytes {n_bytes}, digest {}", samples.len(), &digest.finalize().to_hex()[..32])
+    format!(
+        "{name}: samples {}, bytes {n_bytes}, digest {}",
+        samples.len(),
+        &digest.finalize().to_hex()[..32]
+    )
 }
 
 fn lines_of<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &str) -> Vec<String> {
