@@ -135,7 +135,7 @@ def test_a_user_is_no_node(run: Run, start: Start, shared: Shared) -> None:
     assert ended.status != 0
     assert (
         "this is the join file of user `ada`" in ended.stderr
-        and "nodes and dispatchers need the cluster's own" in ended.stderr
+        and "nodes, relays and dispatchers need the cluster's own" in ended.stderr
     )
 
 

@@ -89,22 +89,14 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     };
     let target = file.read()?;
     let address = &target.join().address;
-    let on_loopback =
-        address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
+    let on_loopback = is_loopback(address);
     let data_plane = match args.data_plane.as_deref() {
         Some("tls") => DataPlane::Tls,
         Some(_) => DataPlane::Signed,
         None if on_loopback => DataPlane::Signed,
         None => DataPlane::Tls,
     };
-    // Peers reach a node by the kind of address by which it reaches the dispatcher.
-    let listens = match (on_loopback, address.starts_with('[')) {
-        (true, false) => "127.0.0.1:0",
-        (true, true) => "[::1]:0",
-        (false, false) => "0.0.0.0:0",
-        (false, true) => "[::]:0",
-    };
-    let data_listen = args.data_listen.unwrap_or(listens.into());
+    let data_listen = args.data_listen.unwrap_or_else(|| listens_for(address, on_loopback).into());
     let dir = match own_dir {
         Some(dir) => dir,
         None => dirs::state_dir()?.join(format!("executor-{}", std::process::id())),
@@ -179,6 +171,21 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         keeper.dismiss();
     }
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+/// Whether a dispatcher's address is one for its own machine alone.
+pub fn is_loopback(address: &str) -> bool {
+    ["127.", "[::1]", "localhost:"].iter().any(|begin| address.starts_with(begin))
+}
+
+/// Where a part of a cluster listens, so that others reach it by the kind of address by which it reaches the dispatcher.
+pub fn listens_for(address: &str, on_loopback: bool) -> &'static str {
+    match (on_loopback, address.starts_with('[')) {
+        (true, false) => "127.0.0.1:0",
+        (true, true) => "[::1]:0",
+        (false, false) => "0.0.0.0:0",
+        (false, true) => "[::]:0",
+    }
 }
 
 /// The process that removes the folder of an executor that was killed.

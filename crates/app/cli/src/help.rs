@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "access", "mount", "store",
         ],
     ),
-    ("Parts of a cluster", &["dispatcher", "executor", "provider"]),
+    ("Parts of a cluster", &["dispatcher", "executor", "relay", "provider"]),
     ("This program", &["completions", "man"]),
 ];
 

@@ -60,6 +60,7 @@ mod progress;
 mod provide;
 mod provider;
 mod provider_check;
+mod relay;
 mod replaces;
 mod resume;
 mod run;
@@ -257,6 +258,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Config(args) => config::config(args),
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),
+        Verb::Relay(args) => relay::relay(args),
         Verb::Provider(args) => provider::provider(args),
         Verb::Completions(args) => shell::completions(&args, program()),
         Verb::Man(args) => shell::man(&args, program()),

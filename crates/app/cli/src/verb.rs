@@ -17,6 +17,7 @@ use crate::ls::LsArgs;
 use crate::map::MapArgs;
 use crate::model::ModelArgs;
 use crate::provider::ProviderArgs;
+use crate::relay::RelayArgs;
 use crate::run::RunArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::status::StatusArgs;
@@ -138,6 +139,8 @@ pub enum Verb {
     Dispatcher(DispatcherArgs),
     /// The part that runs tasks on one node and keeps its cache
     Executor(ExecutorArgs),
+    /// A part between thousands of executors and their dispatcher, which has one connection for all of them
+    Relay(RelayArgs),
     /// The part of a local cluster that starts and ends nodes
     Provider(ProviderArgs),
     /// Print what bash, zsh or fish need to complete eyas's words

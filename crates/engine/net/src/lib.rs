@@ -10,6 +10,7 @@
 use eyas_wire::frame::{self, FrameError, PREAMBLE_BYTES};
 use eyas_wire::identity::{Identity, IdentityError};
 use eyas_wire::message::{Hello, Welcome};
+use eyas_wire::relay::{self, Passed};
 use eyas_wire::users::UserKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub use rustls::ClientConfig;
@@ -100,6 +101,14 @@ impl FrameReader {
         }
         Ok(message)
     }
+
+    /// The body of the next frame as it is, or `None` as in [`Self::next`].
+    pub async fn next_body(&mut self) -> Result<Option<&[u8]>, NetError> {
+        if self.body.capacity() > KEPT_BYTES {
+            self.body = Vec::new();
+        }
+        Ok(read_body(&mut self.stream, &mut self.body).await?.then_some(&*self.body))
+    }
 }
 
 /// The next frame of a stream, read into `body`; `None` when the other side closed it between two frames.
@@ -107,10 +116,18 @@ async fn read_frame<S: AsyncRead + Unpin, T: DeserializeOwned>(
     stream: &mut S,
     body: &mut Vec<u8>,
 ) -> Result<Option<T>, NetError> {
+    match read_body(stream, body).await? {
+        true => Ok(Some(frame::decode(body)?)),
+        false => Ok(None),
+    }
+}
+
+/// Reads the body of the next frame. `false`: the other side closed the stream between two frames.
+async fn read_body<S: AsyncRead + Unpin>(stream: &mut S, body: &mut Vec<u8>) -> Result<bool, NetError> {
     let mut header = [0; 4];
     match stream.read_exact(&mut header).await {
         Ok(_) => {}
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
         Err(e) => return Err(e.into()),
     }
     let n_bytes = frame::body_len(header)?;
@@ -121,7 +138,7 @@ async fn read_frame<S: AsyncRead + Unpin, T: DeserializeOwned>(
     if body.len() < n_bytes {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
-    Ok(Some(frame::decode(body)?))
+    Ok(true)
 }
 
 /// A connection of members that one task uses, frame by frame. Its TLS can be taken off, and then the two ends of the TCP
@@ -175,15 +192,60 @@ pub struct Writer {
     queued: Arc<Queued>,
     /// The sending end is in the task that writes.
     over: watch::Receiver<()>,
+    /// The connection is a relay's, and what is sent here is for the executor that has this number there.
+    behind: Option<u32>,
 }
 
 impl Writer {
     /// `false` when the connection is gone.
     pub fn send<T: Serialize>(&self, message: &T) -> bool {
         let mut out = Vec::with_capacity(256);
-        frame::encode(message, &mut out);
-        self.queued.n_bytes.fetch_add(out.len(), Ordering::Relaxed);
-        self.frames.send(out).is_ok()
+        match self.behind {
+            None => frame::encode(message, &mut out),
+            Some(number) => relay::encode_message(number, message, &mut out),
+        }
+        self.send_encoded(out)
+    }
+
+    /// Sends a frame with this body.
+    pub fn send_body(&self, body: &[u8]) -> bool {
+        let mut out = Vec::with_capacity(4 + body.len());
+        frame::encode_with(&mut out, |out| out.extend_from_slice(body));
+        self.send_encoded(out)
+    }
+
+    /// Sends whole frames, header and all.
+    pub fn send_encoded(&self, frames: Vec<u8>) -> bool {
+        self.queued.n_bytes.fetch_add(frames.len(), Ordering::Relaxed);
+        self.frames.send(frames).is_ok()
+    }
+
+    /// Says something of the connection `number` of a relay.
+    pub fn pass(&self, number: u32, passed: Passed<'_>) -> bool {
+        let mut out = Vec::with_capacity(16);
+        relay::encode(number, passed, &mut out);
+        self.send_encoded(out)
+    }
+
+    /// A writer to an executor at a relay, whose connection this one is for.
+    pub fn behind(&self, number: u32) -> Writer {
+        Writer { behind: Some(number), ..self.clone() }
+    }
+
+    pub fn is_behind_relay(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Gives up the connection, as when the last clone is dropped: a relay has to be told.
+    pub fn close(self) {
+        if let Some(number) = self.behind {
+            self.pass(number, Passed::Closed);
+        }
+    }
+
+    /// Bytes that wait to be written.
+    pub fn n_queued_bytes(&self) -> usize {
+        self.queued.n_bytes.load(Ordering::Relaxed)
     }
 
     /// Waits until at most `n_bytes` are queued, so that a sender of much stays as slow as its receiver. `false` when the
@@ -195,7 +257,7 @@ impl Writer {
             if self.queued.is_over.load(Ordering::Acquire) {
                 return false;
             }
-            if self.queued.n_bytes.load(Ordering::Relaxed) <= n_bytes {
+            if self.n_queued_bytes() <= n_bytes {
                 return true;
             }
             less.await;
@@ -254,7 +316,7 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (FrameReader,
     });
     let stream =
         BufReader::with_capacity(READ_AHEAD_BYTES, Box::new(read) as Box<dyn AsyncRead + Send + Unpin>);
-    (FrameReader { stream, body: vec![], peer: None }, Writer { frames, queued, over })
+    (FrameReader { stream, body: vec![], peer: None }, Writer { frames, queued, over, behind: None })
 }
 
 /// Exchanges preambles; the stream is then ready for frames.
@@ -686,7 +748,7 @@ mod tests {
             for _ in 0..200 {
                 assert!(writer.room(20_000).await);
                 writer.send(&vec![7_u8; 10_000]);
-                assert!(writer.queued.n_bytes.load(Ordering::Relaxed) <= 20_000 + 10_010);
+                assert!(writer.n_queued_bytes() <= 20_000 + 10_010);
             }
             receiving.await.unwrap();
             // Nobody reads any more: the pipe is full or broken.

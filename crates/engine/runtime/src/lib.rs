@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`dispatcher`] | the dispatcher's process: connections, journal, event log around the core |
 //! | [`executor`] | an executor's process: slots, cache directory, transfers around the core |
+//! | [`relay`] | a relay's process: executors on one side, one connection to the dispatcher on the other |
 //! | [`provider`] | nodes of a local cluster that come and go |
 //! | [`eventlog`] | the event log and what programs printed, written and read |
 //! | [`locks`], [`parent`], [`part`] | which process uses a directory; a process that ends with the one that started it, and how it is started |
@@ -24,6 +25,7 @@ pub mod machine;
 pub mod parent;
 pub mod part;
 pub mod provider;
+pub mod relay;
 
 /// Runs a loop on the threads that also read and write its connections. The tasks that wake the loop then
 /// mostly run on the same thread. The thread that waits for the whole program would have to be woken by the

@@ -55,9 +55,16 @@ pub fn check_preamble(p: &[u8; PREAMBLE_BYTES]) -> Result<(), FrameError> {
 
 /// Appends `message` as one frame.
 pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) {
+    encode_with(out, |out| {
+        append(message, out).expect("messages hold nothing that postcard cannot write");
+    });
+}
+
+/// Appends as one frame what `write` appends.
+pub fn encode_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
-    append(message, out).expect("messages hold nothing that postcard cannot write");
+    write(out);
     let n = (out.len() - at - 4) as u32;
     out[at..at + 4].copy_from_slice(&n.to_le_bytes());
 }

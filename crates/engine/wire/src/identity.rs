@@ -103,6 +103,9 @@ pub struct Join {
     /// text stands for an unknown address). Empty if there is only one dispatcher.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
+    /// Where relays of this dispatcher take executors in, which go to the dispatcher itself where none does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
     #[serde(flatten)]
     pub identity: Identity,
 }
@@ -306,6 +309,7 @@ impl Join {
             cluster,
             dir,
             members: vec![],
+            relays: vec![],
             identity,
         }
     }
@@ -322,7 +326,7 @@ impl Join {
     pub fn for_user(&self, name: &str) -> Result<(Join, UserKey), IdentityError> {
         let identity = self.identity.for_user()?;
         let key = identity.key()?;
-        Ok((Join { user: Some(name.into()), identity, ..self.clone() }, key))
+        Ok((Join { user: Some(name.into()), relays: vec![], identity, ..self.clone() }, key))
     }
 
     /// Reads the join file of a store, in the same way; gives its text, too.

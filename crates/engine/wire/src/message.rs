@@ -38,6 +38,11 @@ pub enum Hello {
         /// The members' addresses, as far as the sender knows them, including its own.
         addresses: Vec<String>,
     },
+    /// A relay: after its welcome both sides speak as in [`crate::relay`].
+    Relay {
+        /// Where executors reach it, as `host:port`.
+        address: String,
+    },
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -94,6 +99,10 @@ pub enum Welcome {
     /// The executor has attempts that were not given out with this dispatcher's journal. It has to find the
     /// dispatcher that they are from, which may be at this address again later.
     NotMine,
+    Relay {
+        /// A relay ends itself when no dispatcher has answered for this long, as its executors do.
+        lease_ns: u64,
+    },
 }
 
 /// Settings that an executor gets once.

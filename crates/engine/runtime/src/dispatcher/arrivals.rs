@@ -1,38 +1,34 @@
-//! What arrives at the dispatcher's loop, and who sends it: connections, the clock, signals and the parent process.
+//! Who sends to the dispatcher's loop: connections, the clock, signals and the parent process.
 //!
-//! Not here: connections to the other dispatchers of a group ([`super::links`]), and the journal's notices, which have
-//! a channel of their own ([`super::service`]).
+//! Not here: connections to the other dispatchers of a group ([`super::links`]), executors behind relays
+//! ([`super::relays`]), and the journal's notices, which have a channel of their own ([`super::service`]).
 
+use super::arrival::{Arrival, Line};
+use super::relays::Relays;
 use crate::parent;
 use eyas_net::{FrameReader, Writer};
 use eyas_session::dispatcher::Input;
-use eyas_terms::MemberId;
 use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
 use eyas_wire::users::{UserKey, Visitor};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
-use tokio::sync::oneshot;
 
 const TICK: Duration = Duration::from_millis(250);
 
-/// The session's inputs, some with the connection that they came on.
-pub(super) enum Arrival {
-    Connected { connection: u64, peer: SocketAddr, hello: Hello, visitor: Visitor, line: Line },
-    MemberReached { member: MemberId, writer: Writer },
-    MemberLost { member: MemberId },
-    Session(Input),
+/// Who may connect, and how.
+#[derive(Clone)]
+pub(super) struct Door {
+    /// The key that all members have.
+    pub own: UserKey,
+    /// `None`: this dispatcher has no relays.
+    pub relays: Option<Arc<Relays>>,
 }
 
-/// The loop's end of a connection. When it is dropped, what is queued still leaves, and nothing more is read.
-pub(super) struct Line {
-    pub(super) writer: Writer,
-    _reading: oneshot::Sender<()>,
-}
-
-/// One connection, from its hello to its end. `own`: the key that all members have.
+/// One connection, from its hello to its end.
 pub(super) async fn serve(
-    own: UserKey,
+    door: Door,
     connection: u64,
     peer: SocketAddr,
     (mut reader, writer): (FrameReader, Writer),
@@ -43,12 +39,17 @@ pub(super) async fn serve(
     let is_member = matches!(hello, Hello::Member { .. });
     // The door lets nobody in without a certificate.
     let visitor = match reader.peer() {
-        Some(key) if key == own => Visitor::Member,
+        Some(key) if key == door.own => Visitor::Member,
         Some(key) => Visitor::Other(key),
         None => return,
     };
-    let (reading, mut closed) = oneshot::channel();
-    let line = Line { writer, _reading: reading };
+    let hello = match (hello, &door.relays) {
+        (Hello::Relay { address }, Some(relays)) if visitor == Visitor::Member => {
+            return relays.clone().serve(connection, peer, address, (reader, writer), arrivals).await;
+        }
+        (hello, _) => hello,
+    };
+    let (line, mut closed) = Line::own(writer);
     if arrivals.send(Arrival::Connected { connection, peer, hello, visitor, line }).await.is_err() {
         return;
     }

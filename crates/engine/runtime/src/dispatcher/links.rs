@@ -1,6 +1,6 @@
 //! Our connections to the other dispatchers of a group, on which only we speak.
 
-use super::arrivals::Arrival;
+use super::arrival::Arrival;
 use eyas_core::group::Membership;
 use eyas_net as net;
 use eyas_session::dispatcher::Input;

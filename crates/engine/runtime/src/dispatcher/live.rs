@@ -1,6 +1,6 @@
 //! The effects of a live dispatcher's session: the journal's file, connections, the event log, tickets.
 
-use super::arrivals::Line;
+use super::arrival::Line;
 use super::group::Whereabouts;
 use super::older;
 use super::queries::KeptQueries;
@@ -16,6 +16,7 @@ use eyas_net::Writer;
 use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey, with_live};
 use eyas_terms::{MemberId, RunId, TaskId, Timestamp};
 use eyas_wire::message::*;
+use eyas_wire::relay::{Passed, RELAY_ITSELF};
 use eyas_wire::users::{KnownKeys, UserKey};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
@@ -39,6 +40,7 @@ pub(super) struct Live {
     ticket_key: TicketKey,
     pub(super) log: Option<EventLog>,
     pub(super) lines: HashMap<u64, Line>,
+    pub(super) relays: BTreeMap<u64, Line>,
     /// Our connections to the other dispatchers of the group.
     pub(super) links: BTreeMap<MemberId, Writer>,
     /// The addresses of the group's dispatchers, and the tasks that have to be sent them.
@@ -61,6 +63,7 @@ impl Live {
             ticket_key,
             log: None,
             lines: HashMap::new(),
+            relays: BTreeMap::new(),
             links: BTreeMap::new(),
             whereabouts: None,
             users: Arc::default(),
@@ -73,7 +76,11 @@ impl Live {
     /// The dispatcher ends: the event log is written, and messages queued on connections may still leave.
     pub fn into_writers(self) -> Vec<Writer> {
         drop(self.log);
-        self.lines.into_values().map(|line| line.writer).collect()
+        let own = self.lines.into_values().filter(|line| !line.writer.is_behind_relay());
+        let relays = self.relays.into_values().inspect(|line| {
+            line.writer.pass(RELAY_ITSELF, Passed::Ends);
+        });
+        own.chain(relays).map(|line| line.writer).collect()
     }
 
     /// Sends what `make` makes of the files in the directory, on a thread of its own, once everything logged
@@ -281,7 +288,9 @@ impl Outside for Live {
     }
 
     fn close(&mut self, connection: u64) {
-        self.lines.remove(&connection);
+        if let Some(line) = self.lines.remove(&connection) {
+            line.writer.close();
+        }
         self.executors.remove(&connection);
     }
 

@@ -7,6 +7,7 @@
 //! Not here: the protocol (`eyas-session`), which task runs where ([`eyas_core::dispatcher`]), the bytes of
 //! messages (`eyas-wire`).
 
+mod arrival;
 mod arrivals;
 mod group;
 mod incarnation;
@@ -15,6 +16,7 @@ mod live;
 mod older;
 mod place;
 mod queries;
+mod relays;
 mod service;
 
 use crate::address;
@@ -24,6 +26,7 @@ use eyas_journal::{Journal, Notice, Recovered};
 use eyas_net as net;
 use eyas_wire::identity::{Identity, IdentityError, Join};
 use incarnation::Incarnation;
+use relays::Relays;
 use service::Service;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -131,6 +134,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let incarnation = Incarnation::begin(&dir).map_err(|source| dir_error(&options.dir, source))?;
     let join_path = dir.join(JOIN_FILE);
     // A dispatcher that was killed left its join file behind; nobody who waits for us may take it for ours.
+    let relays_before = Relays::named_in(&join_path);
     remove_own_join(&join_path);
     let given_join = group::read_given_join(&options)?;
     let identity = open_identity(&dir, given_join.as_ref())?;
@@ -155,11 +159,15 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     }
 
     let server_config = identity.server_config_with(service.known_users())?;
-    let own = identity.key()?;
+    // In a group an executor is sent from one dispatcher to another, past all relays.
+    let is_alone = options.group.is_none();
+    let relays =
+        is_alone.then(|| Relays::new(options.config.lease_ns, &join_path, join.clone(), relays_before));
+    let door = arrivals::Door { own: identity.key()?, relays: relays.clone() };
     let strangers_max = descriptors.share(8, 16, STRANGERS_MAX);
     let served = arrivals.clone();
     tokio::spawn(net::keep_door(listener, server_config, strangers_max, move |connection, peer, r, w| {
-        arrivals::serve(own, connection, peer, (r, w), served.clone())
+        arrivals::serve(door.clone(), connection, peer, (r, w), served.clone())
     }));
     arrivals::tick(arrivals.clone());
     incarnation.keep_renewed();
@@ -168,13 +176,19 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         arrivals::stop_with_parent(arrivals.clone());
     }
     drop(arrivals);
-    join.write(&join_path)?;
+    match &relays {
+        Some(relays) => relays.write()?,
+        None => join.write(&join_path)?,
+    }
     eyas_text::say!(
         "eyas: the dispatcher listens on {bound}, others reach it at {}; join file {}",
         join.address,
         eyas_text::shown_path(&join_path)
     );
     let result = crate::run_beside_io(service.run(queue, notices)).await;
+    if let Some(relays) = relays {
+        relays.end();
+    }
     remove_own_join(&join_path);
     result
 }

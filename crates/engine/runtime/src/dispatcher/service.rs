@@ -1,6 +1,6 @@
 //! The dispatcher's loop: arrivals go to the session, and the session acts through [`Live`].
 
-use super::arrivals::Arrival;
+use super::arrival::Arrival;
 use super::group::{self, GroupOptions, Whereabouts};
 use super::live::Live;
 use super::queries::KeptQueries;
@@ -184,6 +184,8 @@ impl Service {
                 live.links.remove(&member);
                 Input::MemberLost { member }
             }
+            Arrival::RelayCame { connection, line } => return drop(live.relays.insert(connection, line)),
+            Arrival::RelayLeft { connection } => return drop(live.relays.remove(&connection)),
             Arrival::Session(input) => input,
         };
         self.session.handle(clock::now(), input);

@@ -351,15 +351,21 @@ impl<O: Outside> Session<O> {
             (Hello::Member { member, n_members, addresses }, Principal::Owner) => {
                 self.on_member(connection, member, n_members, addresses)
             }
-            (Hello::Executor(_) | Hello::Member { .. }, Principal::User(name)) => {
+            // Its driver keeps relays to itself, and asks here about those alone for which it has no place.
+            (Hello::Relay { .. }, Principal::Owner) => {
+                let reason = "a relay belongs to a single dispatcher, and this one is of a group: executors go to the \
+                              dispatchers of a group themselves";
+                Err(Welcome::Refused { reason: reason.into() })
+            }
+            (Hello::Executor(_) | Hello::Member { .. } | Hello::Relay { .. }, Principal::User(name)) => {
                 let reason = format!(
-                    "this is the join file of user {}, which opens the cluster to their commands; nodes and dispatchers need the \
-                     cluster's own",
+                    "this is the join file of user {}, which opens the cluster to their commands; nodes, relays and dispatchers \
+                     need the cluster's own",
                     shown(name)
                 );
                 Err(Welcome::Refused { reason })
             }
-            (Hello::Executor(_) | Hello::Member { .. }, Principal::Nobody) => {
+            (Hello::Executor(_) | Hello::Member { .. } | Hello::Relay { .. }, Principal::Nobody) => {
                 Err(Welcome::Refused { reason: "the key of this connection is nobody's".into() })
             }
         }

@@ -8,6 +8,7 @@
 //! | [`link`] | hello and welcome, messages that wait to be sent, and which dispatcher the executor belongs to |
 //! | [`orders`] | what each message of the dispatcher asks of the node |
 //! | [`pace`] | when a status is due, and when to try again to connect |
+//! | [`places`] | which relay an executor tries, or the dispatcher itself |
 //!
 //! Not here: when to connect and to whom (the driver), what happens on the node (`eyas_core::executor`).
 
@@ -16,6 +17,7 @@ pub mod book;
 pub mod link;
 pub mod orders;
 pub mod pace;
+pub mod places;
 pub mod session;
 
 pub use attempts::{AttemptId, Attempts, Ended, Verdict};

@@ -7,12 +7,13 @@ use eyas_runner::{SlotCommand, SlotReport};
 use eyas_session::dispatcher::Record;
 use eyas_wire::frame;
 use eyas_wire::message::*;
+use eyas_wire::relay::{self, Passed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 /// What can be in a frame; the first byte of an input says which is read.
-const KINDS: u8 = 8;
+const KINDS: u8 = 9;
 
 pub struct Frames;
 
@@ -20,6 +21,14 @@ fn frame_of<T: DeserializeOwned + Serialize>(kind: u8, rng: &mut Rng) -> Option<
     let mut bytes = vec![kind];
     frame::encode(&arbitrary::value::<T>(rng, false)?, &mut bytes);
     Some(bytes)
+}
+
+fn relayed(kind: u8, rng: &mut Rng) -> Vec<u8> {
+    let (mut bytes, inner) = (vec![kind], frame::preamble());
+    let peer = ([127, 0, 0, 1], rng.below(1 << 16) as u16).into();
+    let all = [Passed::Opened { peer, hello: &inner }, Passed::Frame(&inner), Passed::Closed, Passed::Alive];
+    relay::encode(rng.below(1 << 20) as u32, all[rng.below(all.len())], &mut bytes);
+    bytes
 }
 
 /// What can be read can be written, and reads as the same.
@@ -50,6 +59,7 @@ impl Target for Frames {
             4 => frame_of::<Vec<FromMember>>(kind, rng),
             5 => frame_of::<Request>(kind, rng),
             6 => frame_of::<Reply>(kind, rng),
+            8 => Some(relayed(kind, rng)),
             _ => None,
         };
         frame.unwrap_or_else(|| [&[7], &frame::preamble()[..]].concat())
@@ -80,7 +90,14 @@ impl Target for Frames {
                     check_array(&array);
                 }
             }
-            _ => drop(read_as::<Reply>(body)),
+            6 => drop(read_as::<Reply>(body)),
+            _ => {
+                if let Ok((number, passed)) = relay::decode(body) {
+                    let mut out = vec![];
+                    relay::encode(number, passed, &mut out);
+                    assert_eq!(relay::decode(&out[4..]).ok(), Some((number, passed)), "it reads as another");
+                }
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use eyas_core::event::NodeMessage;
 use eyas_core::group::to_try;
 use eyas_session::executor::link::About;
 use eyas_session::executor::pace::{Beats, Patience, Retry, Silence};
+use eyas_session::executor::places::place_to_try;
 use eyas_session::executor::{ExecutorSession, Welcomed};
 use eyas_terms::*;
 use eyas_wire::identity::{Identity, Join};
@@ -112,10 +113,14 @@ impl Connection {
     pub(super) fn connect(&self, member: Option<MemberId>, wait: Duration) {
         let (inputs, path, fallback) = (self.inputs.clone(), self.join.clone(), self.identity.clone());
         let (known, n_tries) = (self.address.clone(), self.n_tries as usize);
+        let who = u64::from(self.about.data_id);
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             // A restarted dispatcher has written a new address; while it is away there is no file.
             let address = match (Join::read(&path), known) {
+                (Ok(join), _) if join.members.is_empty() && member.is_none() => {
+                    Ok(place_to_try(who, &join.relays, &join.address, n_tries).to_owned())
+                }
                 (Ok(join), known) => Ok(address_to_try(&join, member, known, n_tries)),
                 (Err(_), Some(known)) => Ok(known),
                 (Err(e), None) => Err(e),
@@ -345,12 +350,9 @@ impl Connection {
     }
 }
 
-/// The address at which to look for the dispatcher: first its last known address, then the one in the join
-/// file; in a group also other members, which know its present address.
+/// The address at which to look for a dispatcher of a group: first its last known address, then the one in the join
+/// file, then other members, which know its present address.
 fn address_to_try(join: &Join, member: Option<MemberId>, known: Option<String>, n_tries: usize) -> String {
-    if join.members.is_empty() && member.is_none() {
-        return join.address.clone();
-    }
     let theirs = member.and_then(|m| join.members.get(m.0 as usize)).filter(|a| !a.is_empty());
     let all = join.members.iter().filter(|a| !a.is_empty());
     to_try(known.as_ref(), theirs, &join.address, all, n_tries).clone()
