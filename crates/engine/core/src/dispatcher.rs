@@ -450,6 +450,9 @@ impl Dispatcher {
                 self.schedule.on_input_moved(&mut self.work, now, executor, &moved)
             }
             Event::PrefetchFailed { executor, batch, object, kind } => {
+                if kind == TransferErrorKind::NoSpace {
+                    self.pushes.refused(executor, object);
+                }
                 self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
             Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),

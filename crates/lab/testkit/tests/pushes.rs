@@ -197,6 +197,60 @@ fn what_does_not_fit_is_named_and_counted() {
     assert!(p.run_ended && !record.is_whole());
 }
 
+/// Takes out the next request to send files on: who is to get them, by which batch, and which they are.
+fn prefetch(p: &mut Pushing) -> (ExecutorId, eyas_core::collective::BatchId, Vec<ObjectId>) {
+    let is_prefetch = |action: &Action| matches!(action, Action::Prefetch { .. });
+    let at = p.todo.iter().position(is_prefetch).expect("a file is sent");
+    let Action::Prefetch { executor, batch, inputs, .. } = p.todo.remove(at) else { unreachable!() };
+    (executor, batch, inputs.iter().map(|input| input.object).collect())
+}
+
+/// It was said that the file may have arrived.
+#[test]
+fn a_cache_that_refuses_a_file_is_named_with_its_size() {
+    let mut p = Pushing::new(2, 250);
+    p.push(&["/a"], &[]);
+    assert!(p.step(), "its reader reads");
+    let (executor, batch, objects) = prefetch(&mut p);
+    let kind = TransferErrorKind::NoSpace;
+    p.feed(Event::PrefetchFailed { executor, batch, object: objects[0], kind });
+    p.go_on();
+    let record = p.record();
+    assert_eq!((record.n_there, record.n_wanted, record.n_unfit), (1, 2, 1), "{record:?}");
+    let why = "its cache of 250 B had no room for it beside what may not leave the cache";
+    assert_eq!(record.missing.iter().map(|missing| missing.why.as_str()).collect::<Vec<_>>(), [why]);
+    // Another reason is not taken for that one.
+    let mut p = Pushing::new(2, 250);
+    p.push(&["/a"], &[]);
+    assert!(p.step());
+    let (executor, batch, objects) = prefetch(&mut p);
+    let kind = TransferErrorKind::Unavailable;
+    p.feed(Event::PrefetchFailed { executor, batch, object: objects[0], kind });
+    p.wait(60);
+    let record = p.record();
+    assert_eq!((record.n_there, record.n_unfit, record.missing[0].why.as_str()), (1, 0, "it did not arrive"));
+}
+
+#[test]
+fn a_file_that_left_the_cache_again_is_told_from_one_that_never_came() {
+    let mut p = Pushing::new(2, 250);
+    p.push(&["/a", "/b"], &[]);
+    while p.n_sent() == 0 {
+        assert!(p.step());
+    }
+    let sent = p.asked.iter().rev().find(|asked| asked.starts_with("send")).cloned().expect("one was sent");
+    let (name, executor) = sent["send ".len()..].split_once(" to ").expect("as it is written above");
+    let executor = ExecutorId(executor.parse().expect("a number"));
+    let object = p.c.core.work().catalog().find(CatalogLocation::of(name)).expect("it was named");
+    assert!(p.record.is_none(), "the other file is under way");
+    p.feed(Event::ReplicasChanged { executor, added: vec![], dropped: vec![object] });
+    p.go_on();
+    let record = p.record();
+    assert_eq!((record.n_there, record.n_wanted, record.n_unfit), (3, 4, 0), "{record:?}");
+    let why = "it arrived, and left the cache of 250 B again to make room for other files";
+    assert_eq!((record.missing[0].file.as_str(), record.missing[0].why.as_str()), (name, why));
+}
+
 /// It was asked again each second, for ever.
 #[test]
 fn an_owner_whose_cache_cannot_hold_its_file_is_asked_once() {

@@ -10,7 +10,7 @@
 //!
 //! A node is sent no more than its cache holds: each receiver has a budget, which is its cache when the push begins, and files
 //! take from it in the order in which they were named. A file that finds no room in the budget is not sent there. Executors do
-//! not evict what is in use; what they refuse for that reason is missing at the end.
+//! not evict what is in use; what they refuse for that reason is missing at the end, which says so.
 //!
 //! The push ends when every file was read or given up, and the last collective has ended. Then the catalog says what is where:
 //! the record of the end counts replicas, and not what was sent ([`PushRecord`]). The run ends with its push.
@@ -32,6 +32,7 @@ use crate::collective::{Case, CollectiveEvent, CollectiveId, choose_multicast};
 use crate::event::{Action, TransferError, TransferErrorKind};
 use eyas_terms::location::CatalogLocation;
 use eyas_terms::{Digest, ExecutorId, MissingFile, ObjectId, PushRecord, RunId, Timestamp};
+use eyas_text::size;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +59,8 @@ struct Push {
     /// Names of the nodes that want the files; none: all that are there when the push begins.
     nodes: Vec<String>,
     files: Vec<ObjectId>,
+    /// The same files, when the push has begun.
+    wanted: FxHashSet<ObjectId>,
     /// `None` before the push begins.
     receivers: Option<BTreeMap<ExecutorId, Receiver>>,
     began: Timestamp,
@@ -78,11 +81,51 @@ struct Push {
 
 struct Receiver {
     name: String,
+    /// Its cache when the push began.
+    cache_bytes: u64,
     /// What this push may still bring there.
     left_bytes: u64,
     is_gone: bool,
-    /// Files for which the budget has no room.
-    unfit: BTreeSet<ObjectId>,
+    /// Files that are not there, and why, as far as that is known.
+    lacks: BTreeMap<ObjectId, Lack>,
+}
+
+/// Why a file is not on a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    /// The files before it in the push take the whole budget.
+    Unfit,
+    /// The node's cache refused it.
+    Refused,
+    /// It was there, and the cache dropped it again.
+    Left,
+}
+
+impl Receiver {
+    /// Files for which there was no room.
+    fn n_unfit(&self) -> u64 {
+        self.lacks.values().filter(|lack| **lack != Lack::Left).count() as u64
+    }
+
+    /// Why the file is not there, as a clause.
+    fn why_lacking(&self, object: ObjectId, size_bytes: Option<u64>) -> String {
+        let cache = size(self.cache_bytes);
+        match self.lacks.get(&object) {
+            Some(Lack::Unfit | Lack::Refused) if size_bytes.is_some_and(|bytes| bytes > self.cache_bytes) => {
+                format!("its cache of {cache} has no room for it: the file is larger")
+            }
+            Some(Lack::Unfit) => {
+                format!("its cache of {cache} has no room for it beside the files before it")
+            }
+            Some(Lack::Refused) => {
+                format!("its cache of {cache} had no room for it beside what may not leave the cache")
+            }
+            Some(Lack::Left) => {
+                format!("it arrived, and left the cache of {cache} again to make room for other files")
+            }
+            None => "it did not arrive".into(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -136,7 +179,7 @@ impl Push {
                 record.there_bytes += n * catalog.size_bytes(*object).unwrap_or(0);
             }
         }
-        record.n_unfit = self.receivers().map(|(_, r)| r.unfit.len() as u64).sum();
+        record.n_unfit = self.receivers().map(|(_, r)| r.n_unfit()).sum();
         record
     }
 
@@ -157,14 +200,11 @@ impl Push {
                         continue;
                     }
                     let why = match () {
-                        () if r.is_gone => "the node left",
-                        () if self.is_cancelled => "the push was cancelled",
-                        () if r.unfit.contains(object) => {
-                            "its cache has no room for it beside the files before it"
-                        }
-                        () => "it did not arrive, or it left the cache again",
+                        () if r.is_gone => "the node left".into(),
+                        () if self.is_cancelled => "the push was cancelled".into(),
+                        () => r.why_lacking(*object, catalog.size_bytes(*object)),
                     };
-                    missing.push(MissingFile { file: file(), node: r.name.clone(), why: why.into() });
+                    missing.push(MissingFile { file: file(), node: r.name.clone(), why });
                     if missing.len() >= MISSING_NAMED {
                         return missing;
                     }
@@ -234,6 +274,35 @@ impl Pushes {
         }
     }
 
+    /// The executor's cache had no room for the file.
+    pub(super) fn refused(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.note(executor, object, Some(Lack::Refused));
+    }
+
+    /// The file is on the executor now.
+    pub(super) fn arrived(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.note(executor, object, None);
+    }
+
+    /// The file was on the executor, and is not any more.
+    pub(super) fn left(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.note(executor, object, Some(Lack::Left));
+    }
+
+    /// What has become of a file at a node that may want it.
+    fn note(&mut self, executor: ExecutorId, object: ObjectId, lack: Option<Lack>) {
+        for run in &self.going {
+            let Some(push) = self.of.get_mut(run).filter(|push| push.wanted.contains(&object)) else {
+                continue;
+            };
+            let Some(receiver) = push.receivers.as_mut().and_then(|r| r.get_mut(&executor)) else { continue };
+            match lack {
+                Some(lack) => _ = receiver.lacks.insert(object, lack),
+                None => _ = receiver.lacks.remove(&object),
+            }
+        }
+    }
+
     /// An executor has read the file for `run`, or knows from home that what it has is right. `is_used`: these are the bytes
     /// that the dispatcher knows under this name.
     pub(super) fn was_read(
@@ -274,6 +343,9 @@ impl Pushes {
             match error.kind {
                 TransferErrorKind::NoSpace | TransferErrorKind::Larger { .. } => {
                     tries.no_room.insert(executor);
+                    if let Some(receiver) = push.receivers.as_mut().and_then(|r| r.get_mut(&executor)) {
+                        receiver.lacks.insert(object, Lack::Refused);
+                    }
                 }
                 // No other node will find it.
                 TransferErrorKind::Unavailable => tries.n = TRIES_MAX,
@@ -443,14 +515,14 @@ impl Dispatcher {
         let receivers: BTreeMap<ExecutorId, Receiver> = there
             .filter(|(_, e)| is_wanted(&e.offer.name))
             .map(|(executor, e)| {
-                let (name, left_bytes) = (e.offer.name.clone(), e.offer.cache_bytes);
-                (*executor, Receiver { name, left_bytes, is_gone: false, unfit: BTreeSet::new() })
+                let (name, cache_bytes) = (e.offer.name.clone(), e.offer.cache_bytes);
+                let (left_bytes, lacks) = (cache_bytes, BTreeMap::new());
+                (*executor, Receiver { name, cache_bytes, left_bytes, is_gone: false, lacks })
             })
             .collect();
         // A push without nodes waits for one.
         if !receivers.is_empty() {
-            let mut seen = FxHashSet::default();
-            push.files.retain(|object| seen.insert(*object));
+            push.files.retain(|object| push.wanted.insert(*object));
             let (executors, objects) = (receivers.keys().copied().collect(), push.files.clone());
             out.push(Action::BeginPush { run, executors, objects });
             push.receivers = Some(receivers);
@@ -471,7 +543,7 @@ impl Dispatcher {
         for object in lost {
             let size_bytes = self.work.catalog.size_bytes(object).unwrap_or(0);
             for receiver in push.receivers.iter_mut().flat_map(|r| r.values_mut()) {
-                if !receiver.unfit.contains(&object) {
+                if receiver.lacks.get(&object) != Some(&Lack::Unfit) {
                     receiver.left_bytes += size_bytes;
                 }
             }
@@ -518,7 +590,7 @@ impl Dispatcher {
                 }
                 FindsReader::Nobody => {
                     for receiver in push.receivers.iter_mut().flat_map(|r| r.values_mut()) {
-                        receiver.unfit.insert(object);
+                        receiver.lacks.entry(object).or_insert(Lack::Unfit);
                     }
                 }
             }
@@ -546,7 +618,7 @@ impl Dispatcher {
                         targets.push(*executor);
                     }
                 } else {
-                    receiver.unfit.insert(object);
+                    receiver.lacks.insert(object, Lack::Unfit);
                 }
             }
             if holders.is_empty() {
@@ -626,6 +698,7 @@ impl Dispatcher {
             push.record = Some(record.clone());
             // Only the end is of interest from now on, and the names of the files.
             (push.receivers, push.tries, push.failed) = (None, BTreeMap::new(), BTreeMap::new());
+            push.wanted = FxHashSet::default();
             self.pushes.going.remove(&run);
             out.push(Action::EndPush { record: Box::new(record) });
             self.check_run_end(now, run, out);

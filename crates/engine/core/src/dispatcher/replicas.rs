@@ -67,6 +67,9 @@ impl Dispatcher {
         }
         dropped.retain(|object| self.work.catalog.is_known(*object));
         for object in &dropped {
+            if self.work.catalog.holds(executor, *object) {
+                self.pushes.left(executor, *object);
+            }
             self.drop_replica(executor, *object);
             let error = TransferError {
                 kind: TransferErrorKind::NoSpace,
@@ -88,6 +91,9 @@ impl Dispatcher {
     ) {
         let ReplicaAdded { object, digest, run, private, .. } = replica;
         self.take_replica(now, executor, replica, out);
+        if !private {
+            self.pushes.arrived(executor, object);
+        }
         if let Some(run) = run.filter(|_| !private) {
             self.was_read(now, executor, object, digest, run, out);
             self.push_was_read(executor, object, digest, run);
