@@ -8,6 +8,7 @@
 //! FOLDER/aside/abcdef…-BY          what is about to be removed, see [`Holding::set_aside`]
 //! FOLDER/reads                     what readers have taken since somebody asked
 //! FOLDER/seals/LABEL@3.json        the label, owner, tags and files of a version: enough to make the catalog anew
+//! FOLDER/said/LABEL/               the same in the words of a store's users, see `said`
 //! ```
 //!
 //! Objects come in batches: bytes are written and hashed, flushed to the disk, and only then take their places by rename. So an
@@ -33,6 +34,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
+
+mod said;
+pub use said::SaidBy;
 
 const MARKER: &str = "eyas-site.json";
 /// Objects of one batch, which are flushed to the disk together, and bytes after which a batch ends.
@@ -226,16 +230,36 @@ impl Folder {
         fs::metadata(self.path_of(digest)).ok().map(|found| found.len())
     }
 
-    /// The texts of all seals, by the names of their files; one that cannot be read has the reason.
+    /// The texts of the seals of all versions, by their keys; one that cannot be read, or on which users do not agree, has the reason.
     pub fn seal_texts(&self) -> Result<Vec<(String, std::result::Result<Vec<u8>, String>)>> {
-        let mut paths: Vec<PathBuf> =
-            list(&self.root.join("seals"))?.flatten().map(|entry| entry.path()).collect();
-        paths.sort();
-        let texts = paths.into_iter().map(|path| {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            (name, fs::read(&path).map_err(|error| format!("{}: {error}", shown_path(&path))))
-        });
-        Ok(texts.collect())
+        let mut texts = self.said_texts()?;
+        texts.extend(self.settled_files()?.into_iter().map(|seal| (seal.key, seal.text)));
+        Ok(texts.into_iter().collect())
+    }
+
+    fn seal_path(&self, key: &Key) -> PathBuf {
+        self.root.join("seals").join(format!("{key}.json"))
+    }
+
+    /// Writes a seal, unless one of other files is there. Nothing is written where it says the same already.
+    fn write_seal(&self, path: &Path, text: &[u8]) -> Result<bool> {
+        let incoming = self.root.join("incoming");
+        if path.is_dir() {
+            remove_whatever(path).map_err(|error| io_error("remove", path, &error))?;
+        }
+        loop {
+            match fs::read(path) {
+                Ok(found) if found == text => return Ok(true),
+                Ok(found) if is_of_other_files(&found, text) => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    if write_new(&incoming, path, text)? {
+                        return Ok(true);
+                    }
+                    // Somebody else has written it meanwhile.
+                }
+                _ => return write_whole(&incoming, path, text).map(|()| true),
+            }
+        }
     }
 }
 
@@ -509,41 +533,46 @@ impl Holding for Folder {
         Ok(())
     }
 
-    /// Nothing is written where the folder says the same already.
+    /// What users have said of the version gives way to it.
     fn seal(&self, key: &Key, text: &[u8]) -> Result<bool> {
-        let path = self.root.join("seals").join(format!("{key}.json"));
-        let incoming = self.root.join("incoming");
-        if path.is_dir() {
-            remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
+        let said = self.said_of(&key.label)?;
+        let sealed = Sealed::of_text(text).ok().filter(|_| !said.is_empty());
+        if sealed.as_ref().is_some_and(|sealed| self.is_denied_by_owner(&said, sealed, text)) {
+            return Ok(false);
         }
-        loop {
-            match fs::read(&path) {
-                Ok(found) if found == text => return Ok(true),
-                Ok(found) if is_of_other_files(&found, text) => return Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    if write_new(&incoming, &path, text)? {
-                        return Ok(true);
-                    }
-                    // Somebody else has written it meanwhile.
-                }
-                _ => return write_whole(&incoming, &path, text).map(|()| true),
-            }
+        let is_written = self.write_seal(&self.seal_path(key), text)?;
+        if is_written {
+            self.drop_said(&said, key, sealed.as_ref().map(|sealed| sealed.owner.as_str()))?;
         }
+        Ok(is_written)
     }
 
     fn seal_keys(&self) -> Result<Vec<String>> {
         let names = list(&self.root.join("seals"))?.flatten().map(|entry| entry.file_name());
-        Ok(names.filter_map(|name| Some(name.to_str()?.strip_suffix(".json")?.to_owned())).collect())
+        let settled = names.filter_map(|name| Some(name.to_str()?.strip_suffix(".json")?.to_owned()));
+        let mut keys = self.said_keys()?;
+        keys.extend(settled);
+        keys.sort();
+        keys.dedup();
+        Ok(keys)
     }
 
     fn unseal(&self, key: &Key) -> Result<()> {
-        let path = self.root.join("seals").join(format!("{key}.json"));
-        remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))
+        let path = self.seal_path(key);
+        remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
+        self.drop_said(&self.said_of(&key.label)?, key, None)
     }
 
+    /// What only users have sealed has a digest that no text has: it is to be sealed.
     fn seal_digests(&self) -> Result<HashMap<String, Digest>> {
-        let texts = self.seal_texts()?.into_iter();
-        Ok(texts.filter_map(|(key, text)| Some((key, Digest::of(&text.ok()?)))).collect())
+        let mut digests: HashMap<String, Digest> =
+            self.said_keys()?.into_iter().map(|key| (key, Digest([0; 32]))).collect();
+        for seal in self.settled_files()? {
+            if let Ok(text) = seal.text {
+                digests.insert(seal.key, Digest::of(&text));
+            }
+        }
+        Ok(digests)
     }
 
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)> {

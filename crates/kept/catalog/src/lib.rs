@@ -65,7 +65,7 @@ pub use compared::{Began, Compared};
 pub use copying::beside;
 pub use error::{Error, Result};
 pub use exact::Exact;
-pub use folder::{Folder, has_ended, writer_mark};
+pub use folder::{Folder, SaidBy, has_ended, writer_mark};
 pub use holding::{Arrivals, Aside, Blocks, Condition, Holding, Permit, Reach, SitePlace, StoreUser};
 pub use home::{DataHome, written};
 pub use joining::Joining;

@@ -455,12 +455,14 @@ impl<'a> Answering<'a> {
                 if sealed.key.to_string() != key || sealed.key.version.is_none() {
                     return Err(Stopped::Failed("the seal is of another version".into()));
                 }
-                if let Some(user) = self.user()?
-                    && let Some(reason) = store.users.why_not_seal(folder, &user, &sealed)?
-                {
-                    return Err(Stopped::Failed(reason));
-                }
-                if !store.users.seal(folder, sealed, &text)? {
+                let is_written = match self.user()? {
+                    None => store.users.seal(folder, sealed, &text)?,
+                    Some(user) => match store.users.why_not_seal(folder, &user, &sealed)? {
+                        Some(reason) => return Err(Stopped::Failed(reason)),
+                        None => store.users.seal_as(folder, &user, &sealed, &text)?,
+                    },
+                };
+                if !is_written {
                     self.send(&Tell::OtherSeal)?;
                 }
             }

@@ -8,13 +8,16 @@
 //!
 //! A user's own seal gives nobody an object that the user has not got: it names what they may read or have brought, and nothing else.
 //!
+//! What is nobody's here anybody may say to be theirs, as the store does not know the catalog. Such a word stands beside those of others and
+//! keeps none of them out; it gives way to what whoever has the store's own key seals ([`eyas_catalog::SaidBy`]).
+//!
 //! Source: the access control policy of each file server (`Wozniak06` §I, §III-C.1).
 
-use eyas_catalog::{Acl, Error, Folder, Holding, Key, Result, Right, Sealed, StoreUser, rights_of};
+use eyas_catalog::{Acl, Error, Folder, Holding, Key, Result, Right, SaidBy, Sealed, StoreUser, rights_of};
 use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
 use eyas_wire::users::UserKey;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -36,9 +39,12 @@ pub(crate) struct Users {
 /// What the seals say.
 #[derive(Default)]
 struct Sets {
-    versions: HashMap<Key, Version>,
-    of_object: HashMap<Digest, HashSet<Key>>,
+    labels: HashMap<String, BTreeMap<SealPlace, Version>>,
+    of_object: HashMap<Digest, HashSet<(String, SealPlace)>>,
 }
+
+/// The number of a version, and the user in whose words its seal is; `None`: of whoever has the store's own key.
+type SealPlace = (Option<u32>, Option<SaidBy>);
 
 struct Version {
     owner: String,
@@ -49,42 +55,69 @@ struct Version {
 impl Sets {
     fn read(folder: &Folder) -> Result<Sets> {
         let mut sets = Sets::default();
-        // One that cannot be read gives nobody a right.
-        let (versions, _) = folder.seals()?;
-        versions.into_iter().for_each(|sealed| sets.add(sealed));
+        for file in folder.seal_files()? {
+            // One that cannot be read gives nobody a right.
+            if let Some(sealed) = file.text.ok().and_then(|text| Sealed::of_text(&text).ok()) {
+                sets.add(sealed, file.said);
+            }
+        }
         Ok(sets)
     }
 
-    fn add(&mut self, sealed: Sealed) {
-        self.remove(&sealed.key);
+    fn add(&mut self, sealed: Sealed, said: Option<SaidBy>) {
+        let Key { label, version } = sealed.key;
+        let place = (version, said);
+        self.remove(&label, &place);
         let digests: Vec<Digest> = sealed.files.iter().map(|file| file.digest).collect();
         for digest in &digests {
-            self.of_object.entry(*digest).or_default().insert(sealed.key.clone());
+            self.of_object.entry(*digest).or_default().insert((label.clone(), place.clone()));
         }
-        self.versions.insert(sealed.key, Version { owner: sealed.owner, acl: sealed.acl, digests });
+        let version = Version { owner: sealed.owner, acl: sealed.acl, digests };
+        self.labels.entry(label).or_default().insert(place, version);
     }
 
-    fn remove(&mut self, key: &Key) {
-        for digest in self.versions.remove(key).map_or(vec![], |version| version.digests) {
-            if let Some(keys) = self.of_object.get_mut(&digest) {
-                keys.remove(key);
-                if keys.is_empty() {
+    fn remove(&mut self, label: &str, place: &SealPlace) {
+        let Some(of_label) = self.labels.get_mut(label) else { return };
+        for digest in of_label.remove(place).map_or(vec![], |version| version.digests) {
+            if let Some(seals) = self.of_object.get_mut(&digest) {
+                seals.remove(&(label.to_owned(), place.clone()));
+                if seals.is_empty() {
                     self.of_object.remove(&digest);
                 }
             }
         }
     }
 
+    /// Removes the seals of a label for which this holds.
+    fn remove_where(&mut self, label: &str, is_gone: impl Fn(&SealPlace, &Version) -> bool) {
+        let of_label = self.labels.get(label).into_iter().flatten();
+        let gone: Vec<SealPlace> = of_label
+            .filter(|(place, version)| is_gone(place, version))
+            .map(|(place, _)| place.clone())
+            .collect();
+        gone.iter().for_each(|place| self.remove(label, place));
+    }
+
     fn may(&self, user: &StoreUser, digest: Digest, right: Right) -> bool {
-        let keys = self.of_object.get(&digest).into_iter().flatten();
-        let mut versions = keys.filter_map(|key| self.versions.get(key));
+        let seals = self.of_object.get(&digest).into_iter().flatten();
+        let mut versions = seals.filter_map(|(label, place)| self.labels.get(label)?.get(place));
         versions.any(|version| version.may(user, right))
     }
 
-    /// The newest version of a label that is sealed here.
-    fn newest(&self, label: &str) -> Option<&Version> {
-        let of_label = self.versions.iter().filter(|(key, _)| key.label == label);
-        of_label.max_by_key(|(key, _)| key.version).map(|(_, version)| version)
+    /// By what it is judged who may seal a version of a label as this owner's: the newest version that whoever has the store's own key or
+    /// that owner has sealed. What others have said gives nobody a right to say more.
+    ///
+    /// `Err`: the label is another owner's.
+    fn judge(&self, label: &str, owner: &str) -> std::result::Result<Option<&Version>, ()> {
+        let of_label = || self.labels.get(label).into_iter().flatten();
+        let settled = of_label().rev().find(|((_, said), _)| said.is_none());
+        if settled.is_some_and(|(_, version)| version.owner != owner) {
+            return Err(());
+        }
+        let is_judge = |((_, said), version): &(&SealPlace, &Version)| {
+            version.owner == owner && said.as_ref().is_none_or(SaidBy::is_owners)
+        };
+        Ok(of_label().rev().find(is_judge).map(|(_, version)| version))
     }
 }
 
@@ -183,21 +216,42 @@ impl Users {
         brought.extend(digests.into_iter().map(|digest| (user.name.clone(), digest)));
     }
 
-    /// Writes a seal, and knows what it says from then on. Whether it was written, see [`Holding::seal`].
+    /// Writes a seal of whoever has the store's own key, and knows what it says from then on. Whether it was written, see
+    /// [`Holding::seal`].
     pub(crate) fn seal(&self, folder: &Folder, sealed: Sealed, text: &[u8]) -> Result<bool> {
         let mut sets = lock(&self.sets);
         let is_written = folder.seal(&sealed.key, text)?;
         if let (true, Some(sets)) = (is_written, &mut *sets) {
-            sets.add(sealed);
+            let is_gone = |(number, said): &SealPlace, version: &Version| {
+                said.is_some() && (*number == sealed.key.version || version.owner != sealed.owner)
+            };
+            sets.remove_where(&sealed.key.label, is_gone);
+            sets.add(sealed, None);
         }
         Ok(is_written)
+    }
+
+    /// Writes a seal in a user's words, see [`Folder::seal_as`].
+    pub(crate) fn seal_as(
+        &self,
+        folder: &Folder,
+        user: &StoreUser,
+        sealed: &Sealed,
+        text: &[u8],
+    ) -> Result<bool> {
+        let mut sets = lock(&self.sets);
+        let Some(places) = folder.seal_as(&user.name, sealed, text)? else { return Ok(false) };
+        if let Some(sets) = &mut *sets {
+            places.into_iter().for_each(|said| sets.add(sealed.clone(), said));
+        }
+        Ok(true)
     }
 
     pub(crate) fn unseal(&self, folder: &Folder, key: &Key) -> Result<()> {
         let mut sets = lock(&self.sets);
         folder.unseal(key)?;
         if let Some(sets) = &mut *sets {
-            sets.remove(key);
+            sets.remove_where(&key.label, |(number, _), _| *number == key.version);
         }
         Ok(())
     }
@@ -209,12 +263,12 @@ impl Users {
         user: &StoreUser,
         sealed: &Sealed,
     ) -> Result<Option<String>> {
-        let may_not = self.with_sets(folder, |sets| match sets.newest(&sealed.key.label) {
-            None => sealed.owner != user.name,
-            Some(known) => {
+        let may_not = self.with_sets(folder, |sets| match sets.judge(&sealed.key.label, &sealed.owner) {
+            Err(()) => true,
+            Ok(None) => sealed.owner != user.name,
+            Ok(Some(known)) => {
                 let changes_rights = known.acl != sealed.acl;
-                known.owner != sealed.owner
-                    || !(known.may(user, Right::Write) || known.may(user, Right::Admin))
+                !(known.may(user, Right::Write) || known.may(user, Right::Admin))
                     || (changes_rights && !known.may(user, Right::Admin))
             }
         })?;
@@ -240,8 +294,11 @@ impl Users {
         self.with_sets(folder, |sets| {
             let all = [Right::Read, Right::Write, Right::List, Right::Admin, Right::Execute];
             let visible = |version: &Version| all.iter().any(|right| version.may(user, *right));
-            let keys = sets.versions.iter().filter(|(_, version)| visible(version));
-            keys.map(|(key, _)| key.to_string()).collect()
+            let seals =
+                sets.labels.iter().flat_map(|(label, seals)| seals.iter().map(move |seal| (label, seal)));
+            let seen = seals.filter(|(_, (_, version))| visible(version));
+            seen.map(|(label, ((version, _), _))| Key { label: label.clone(), version: *version }.to_string())
+                .collect()
         })
     }
 }

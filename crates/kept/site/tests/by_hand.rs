@@ -244,3 +244,104 @@ fn a_store_asks_its_own_list_who_may_do_what() {
     assert_eq!(cys.read(own), b"what cy has made");
     assert!(cys.refusal(Ask::Read(alices)).contains("`cy` may not read"));
 }
+
+/// The keys of the seals that this side may see.
+fn keys(spoken: &mut Spoken<'_>) -> Vec<String> {
+    let answers = spoken.ask(&[Ask::SealKeys]);
+    assert!(matches!(answers.last(), Some(Tell::Done)), "{answers:?}");
+    let keys = answers.into_iter().filter_map(|tell| match tell {
+        Tell::SealKeys(keys) => Some(keys),
+        _ => None,
+    });
+    let mut keys: Vec<String> = keys.flatten().collect();
+    keys.sort();
+    keys
+}
+
+fn done(spoken: &mut Spoken<'_>, sealed: &Sealed) {
+    let ended = spoken.ask(&[seal(sealed)]);
+    assert!(matches!(&ended[..], [Tell::Done]), "{} is answered with {ended:?}", sealed.key);
+}
+
+/// A user who said first that a label is theirs kept its owner's seal out, and that of the catalog's keeper.
+#[test]
+fn who_seals_first_keeps_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("one");
+    let identity = Identity::generate().unwrap();
+    let served = Served::start(&root, &identity);
+    let keeper = Remote::connect(&served.own).unwrap();
+    let users = ["alice", "bo", "cy", "dee"].map(|name| served.user(name, &[]));
+    keeper.set_users(&users.iter().map(|(_, known)| known.clone()).collect::<Vec<_>>()).unwrap();
+    let [mut alice, mut bo, mut cy, mut dee] = users.each_ref().map(|(key, _)| served.connect(key).unwrap());
+    let (hers, his, cys) =
+        (alice.bring(ALICES), bo.bring(b"what bo has made"), cy.bring(b"what cy has made"));
+
+    // The store knows no such label, so it is whose anybody says.
+    done(&mut bo, &sealed("night@1", "bo", &[("user:dee", "r")], &[his]));
+    done(&mut bo, &sealed("night@7", "bo", &[], &[his]));
+    let of_alice = sealed("night@1", "alice", &[("user:cy", "rw")], &[hers]);
+    done(&mut alice, &of_alice);
+    assert_eq!((cy.read(hers), dee.read(his)), (ALICES.to_vec(), b"what bo has made".to_vec()));
+    assert!(bo.refusal(Ask::Read(hers)).contains("`bo` may not read"));
+    assert_eq!(
+        (keys(&mut alice), keys(&mut bo)),
+        (vec!["night@1".into()], vec!["night@1".into(), "night@7".into()])
+    );
+    // Nobody says anything in the name of somebody who has given them no right.
+    assert!(
+        bo.refusal(seal(&sealed("night@2", "alice", &[("user:cy", "rw")], &[his]))).contains("may not say")
+    );
+    // What they do not agree on is told to whoever makes a catalog of it.
+    let (versions, unreadable) = keeper.seals().unwrap();
+    assert_eq!(versions.iter().map(|version| version.key.to_string()).collect::<Vec<_>>(), ["night@7"]);
+    assert!(unreadable.len() == 1 && unreadable[0].contains("night@1: users of the store"), "{unreadable:?}");
+    assert_eq!(keeper.seal_digests().unwrap()["night@7"], Digest([0; 32]), "nobody but bo has said it");
+
+    // Cy may write alice's data set, and says ahead of her what its second version is. Her own word is not kept out.
+    done(&mut cy, &sealed("night@2", "alice", &[("user:cy", "rw")], &[cys]));
+    let second = sealed("night@2", "alice", &[("user:cy", "rw"), ("user:dee", "r")], &[hers, hers]);
+    assert!(cy.refusal(seal(&second)).contains("may not say"), "cy may not let dee in");
+    done(&mut alice, &second);
+    assert_eq!(dee.read(hers), ALICES);
+    assert!(dee.refusal(Ask::Read(cys)).contains("`dee` may not read"));
+    // A version has the files that its user said first.
+    let other = sealed("night@2", "alice", &[("user:cy", "rw"), ("user:dee", "r")], &[hers]);
+    assert!(matches!(&alice.ask(&[seal(&other)])[..], [Tell::OtherSeal, Tell::Done]));
+    // Rights that are taken back are taken back in whosever words the version is.
+    done(&mut alice, &sealed("night@1", "alice", &[], &[hers]));
+    done(&mut alice, &sealed("night@2", "alice", &[], &[hers, hers]));
+    assert!(cy.refusal(Ask::Read(hers)).contains("`cy` may not read"));
+    assert!(cy.refusal(seal(&sealed("night@3", "alice", &[], &[cys]))).contains("may not say"));
+
+    // The keeper's word takes the place of all others: the catalog says that the label is alice's.
+    let first = sealed("night@1", "alice", &[], &[hers]);
+    assert!(keeper.seal(&first.key, &first.text()).unwrap());
+    assert_eq!(
+        (keys(&mut bo), keys(&mut cy), keys(&mut alice)),
+        (vec![], vec!["night@2".into()], vec!["night@1".into(), "night@2".into()])
+    );
+    assert!(dee.refusal(Ask::Read(his)).contains("`dee` may not read"));
+    assert!(bo.refusal(seal(&sealed("night@8", "bo", &[], &[his]))).contains("may not say"));
+    // An owner's own word is no stranger's: after a restore from a backup it may be the newer one.
+    assert!(!keeper.seal(&other.key, &other.text()).unwrap());
+    let second = sealed("night@2", "alice", &[], &[hers, hers]);
+    assert!(keeper.seal(&second.key, &second.text()).unwrap());
+    assert_eq!(keys(&mut cy), Vec::<String>::new(), "what cy had said is gone");
+    assert_eq!(keeper.seal_digests().unwrap()["night@2"], Digest::of(&second.text()));
+    keeper.unseal(&second.key).unwrap();
+    assert_eq!(keeper.seal_keys().unwrap(), ["night@1"]);
+    // Where the keeper's seal is there, the owner's changes stand in its place.
+    let shared = sealed("night@1", "alice", &[("user:cy", "r")], &[hers]);
+    done(&mut alice, &shared);
+    assert_eq!((cy.read(hers), keeper.seals().unwrap().0), (ALICES.to_vec(), vec![shared]));
+
+    // All of it is on the store's own disk.
+    done(&mut bo, &sealed("own@1", "bo", &[("user:dee", "r")], &[his]));
+    drop((keeper, alice, bo, cy, dee));
+    let Served { runtime, .. } = served;
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    let again = Served::start(&root, &identity);
+    let mut dee = again.connect(&users[3].0).unwrap();
+    assert_eq!((keys(&mut dee), dee.read(his)), (vec!["own@1".into()], b"what bo has made".to_vec()));
+}
