@@ -31,6 +31,20 @@ pub struct Homes {
     parts_at_once: Arc<AtomicUsize>,
 }
 
+/// Counts the bytes of an object that is written.
+struct Counted<'a> {
+    body: &'a mut dyn Read,
+    n_bytes: u64,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.body.read(buffer)?;
+        self.n_bytes += n as u64;
+        Ok(n)
+    }
+}
+
 impl Homes {
     /// Errors: a local directory or authority file that is not there, a limit of 0, no tries.
     pub fn new(config: HomesConfig) -> Result<Homes> {
@@ -121,12 +135,22 @@ impl Homes {
         body: &mut dyn Read,
         size_hint_bytes: Option<u64>,
     ) -> Result<Stat> {
-        self.get(location).write(location, body, size_hint_bytes)
+        self.put(location, body, &Put::simple(size_hint_bytes))
     }
 
-    /// See [`Home::put`].
+    /// See [`Home::put`]. Errors besides: the home says that it has another number of bytes than it was given.
     pub fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
-        self.get(location).put(location, body, put)
+        let mut body = Counted { body, n_bytes: 0 };
+        let written = self.get(location).put(location, &mut body, put)?;
+        let (n_there, n_given) = (written.size_bytes, body.n_bytes);
+        // A directory has the bytes of its files, and is given as one stream with their names.
+        match n_there == n_given || location.is_directory() {
+            true => Ok(written),
+            false => {
+                let reason = format!("{n_given} B were written, and there are {n_there} B now");
+                Err(Error::new(ErrorKind::Io, Status::Temporary, "write", location, reason))
+            }
+        }
     }
 
     /// See [`Home::remove_part`]. The note of a part does not say which home has it, but each home knows its own parts.

@@ -1145,7 +1145,8 @@ mod tests {
                        case $s in *b) echo '1 other';; *) echo \"$s\";; esac; done";
         let changes = with_several("changes", changes);
         let fails = with_several("fails", "echo gone away >&2; exit 1");
-        declare(vec![plain(), whole, waits, late("lost", gives_up), several, changes, fails]);
+        let short = late("short", "head -c 2 > /{path}");
+        declare(vec![plain(), whole, waits, late("lost", gives_up), several, changes, fails, short]);
     }
 
     #[test]
@@ -1233,6 +1234,17 @@ mod tests {
             let left: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
             assert!(left.is_empty(), "{scheme}: {left:?}");
         }
+    }
+
+    #[test]
+    fn a_command_that_keeps_a_part_of_the_bytes_has_not_written_the_object() {
+        declare_for_tests();
+        let homes = crate::Homes::new(HomesConfig::default()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let object: Location = format!("short://host{}/x", dir.path().display()).parse().unwrap();
+        let error = homes.write(&object, &mut &b"bytes"[..], None).unwrap_err().to_string();
+        assert!(error.ends_with("5 B were written, and there are 2 B now"), "{error}");
+        homes.write(&object, &mut &b"ok"[..], None).unwrap();
     }
 
     #[test]
