@@ -48,7 +48,7 @@ mod xml;
 
 pub use config::HomesConfig;
 pub use error::{Error, ErrorKind, Result, Status};
-pub use eyas_folder::{LeftOut, files_below};
+pub use eyas_folder::{LeftOut, NOT_UTF8, NOWHERE, files_below};
 pub use homes::{Homes, beginnings_with_places};
 pub use kinds::command::{COMMANDS, Declared, PRESETS, declare};
 pub use kinds::data::{DATA_CAPABILITIES, DataPlace, NewData, label_of, provide_data};

@@ -10,8 +10,10 @@ use super::{Object, Value};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::pattern::{Pattern, PatternWork};
 use crate::words;
+use eyas_storage::{LeftOut, NOT_UTF8};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -384,10 +386,16 @@ impl<'a> Evaluator<'a> {
             ("listdir", [Text(path)]) => {
                 let dir = self.dir.unwrap_or(Path::new(".")).join(&**path);
                 let fail = |e| Error::io("read", format!("cannot list {}", shown(&dir.to_string_lossy())), e);
-                let mut names = vec![];
+                let (mut names, mut left_out) = (vec![], vec![]);
                 for entry in std::fs::read_dir(&dir).map_err(fail)? {
-                    names.extend(entry.map_err(fail)?.file_name().into_string());
+                    match entry.map_err(fail)?.file_name().into_string() {
+                        Ok(name) => names.push(name),
+                        Err(name) => {
+                            left_out.push(LeftOut::of_bytes(dir.join(name).as_os_str().as_bytes(), NOT_UTF8));
+                        }
+                    }
                 }
+                LeftOut::say_all(&left_out);
                 names.sort_unstable();
                 self.count(names.len() as u64, 0, line)?;
                 List(Rc::new(names.into_iter().map(|name| Text(name.into())).collect()))

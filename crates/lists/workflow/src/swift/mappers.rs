@@ -5,6 +5,7 @@ use super::engine::{Context, Engine, Stop};
 use super::values::{CellNo, Key, KeyType, Mapper, Names, Simple, State, Step, Type, Value, Writer};
 use crate::error::{Error, ErrorKind, shown};
 use eyas_storage::pattern::matches;
+use eyas_storage::{NOT_UTF8, NOWHERE};
 use eyas_text::nearest;
 use std::io::Read;
 use std::path::Path;
@@ -341,19 +342,33 @@ impl<'a> Engine<'a> {
             let mut below = vec![];
             for folder in &folders {
                 let path = base.join(folder);
-                let entries = match std::fs::read_dir(&path) {
-                    Ok(entries) => entries,
-                    Err(e) => {
-                        let message = format!("the folder {} cannot be listed", eyas_text::shown_path(&path));
-                        return Err(at.error(ErrorKind::Missing, message).caused(e));
-                    }
+                let fail = |e| {
+                    let message = format!("the folder {} cannot be listed", eyas_text::shown_path(&path));
+                    at.error(ErrorKind::Missing, message).caused(e)
                 };
-                for entry in entries.flatten() {
-                    let Ok(name) = entry.file_name().into_string() else { continue };
-                    let is_folder = entry.path().is_dir();
-                    if is_folder == (n + 1 < parts.len()) && matches(part, &name) {
-                        below.push((format!("{folder}{name}"), name));
+                for entry in std::fs::read_dir(&path).map_err(fail)? {
+                    let entry = entry.map_err(fail)?;
+                    let name = entry.file_name();
+                    if !matches(part, &name.to_string_lossy()) {
+                        continue;
                     }
+                    let kind = std::fs::metadata(entry.path()).map(|found| (found.is_dir(), found.is_file()));
+                    let is_last = n + 1 == parts.len();
+                    let why = match (kind, name.to_str()) {
+                        (Ok((is_folder, _)), _) if is_folder == is_last => continue,
+                        (Ok((false, false)), _) => "it is neither a file nor a folder".into(),
+                        (Ok(_), Some(name)) => {
+                            below.push((format!("{folder}{name}"), name.to_owned()));
+                            continue;
+                        }
+                        (Ok(_), None) => NOT_UTF8.to_owned(),
+                        (Err(_), _) if !is_last => continue,
+                        (Err(e), _) if e.kind() == std::io::ErrorKind::NotFound => NOWHERE.to_owned(),
+                        (Err(e), _) => e.to_string(),
+                    };
+                    let path = entry.path();
+                    let shown = eyas_text::shown_path(&path);
+                    self.print(&format!("left out {shown}: {why}\n"));
                 }
             }
             if n + 1 == parts.len() {

@@ -3,6 +3,7 @@ use crate::Format;
 use crate::model::Use;
 use eyas_terms::array::Command;
 use proptest::strategy::Strategy;
+use std::os::unix::ffi::OsStrExt;
 
 /// The tasks of a script, a line each, and what the script prints.
 fn unfold_in(script: &str, arguments: &[&str], dir: Option<&Path>) -> Result<(Vec<String>, String)> {
@@ -305,6 +306,15 @@ fn files_that_are_there_are_read() {
         .1,
         "0, in.2.txt\n1, in.10.txt\n"
     );
+    let odd = |name: &[u8]| dir.path().join("odd").join(std::ffi::OsStr::from_bytes(name));
+    std::fs::create_dir_all(odd(b"folder.txt")).unwrap();
+    std::fs::write(odd(b"good.txt"), "").unwrap();
+    std::fs::write(odd(b"bad\xff.txt"), "").unwrap();
+    std::os::unix::fs::symlink("nowhere", odd(b"link.txt")).unwrap();
+    let (_, printed) = run("file f[] <filesys_mapper; pattern=\"odd/*.txt\">; foreach x in f { trace(@x); }");
+    assert!(printed.ends_with("odd/good.txt\n") && !printed.contains("folder"), "{printed}");
+    assert!(printed.contains("txt`: its name is not UTF-8"), "{printed}");
+    assert!(printed.contains("odd/link.txt`: it is a symbolic link that leads nowhere"), "{printed}");
     assert_eq!(
         run("file f[] <simple_mapper; prefix=\"in.\", suffix=\".txt\", padding=0>; trace(@f[10]);").1,
         "in.10.txt\n"
