@@ -112,6 +112,9 @@ impl From<StartingError> for Fault {
         match e {
             StartingError::Held { .. } => Fault::new(Exit::Cluster, e)
                 .hint("`eyas status` shows the cluster once it is up; --dir DIR is for another one"),
+            StartingError::NotUtf8 { .. } => {
+                Fault::new(Exit::BadInput, e).hint("choose another folder, by --dir or EYAS_STATE")
+            }
             StartingError::Unusable { .. } => Fault::new(Exit::Other, e),
         }
     }

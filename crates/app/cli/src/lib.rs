@@ -150,16 +150,26 @@ pub fn live<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
 
 /// As [`live`], with these words in place of the program's arguments.
 fn live_with<A: Parser>(words: Vec<OsString>, run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
-    match A::try_parse_from(words) {
+    match A::try_parse_from(&words) {
         Ok(arguments) => {
             data::provide();
             end(dirs::working().and_then(|_| declared::declare()).and_then(|()| run(arguments)))
         }
+        Err(e) if e.kind() == clap::error::ErrorKind::InvalidUtf8 => end(Err(not_text(&words))),
         Err(e) => {
             tell_usage(&e);
             ExitCode::from(if e.use_stderr() { Exit::BadInput.code() } else { 0 })
         }
     }
+}
+
+/// What is wrong with words of which one is not UTF-8.
+fn not_text(words: &[OsString]) -> Fault {
+    let odd =
+        words.iter().find(|word| word.to_str().is_none()).map_or(&b""[..], |word| word.as_encoded_bytes());
+    let message = format!("the word {} is not UTF-8; nothing was done", eyas_text::shown_bytes(odd));
+    Fault::new(Exit::BadInput, message)
+        .hint("rename such a file; a pattern in quotes, as in '*.txt', leaves it out and takes the others")
 }
 
 /// The exit status of a command; an error is printed.

@@ -18,6 +18,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub enum StartingError {
     #[error("process {} is just starting a cluster in {}", line_of(pid), shown_path(dir))]
     Held { pid: String, dir: PathBuf },
+    #[error(
+        "the name of the folder {} is not UTF-8, so the parts of a cluster could not tell each other of it",
+        shown_path(dir)
+    )]
+    NotUtf8 { dir: PathBuf },
     #[error("cannot use {}: {source}", shown_path(path))]
     Unusable { path: PathBuf, source: io::Error },
 }
@@ -25,6 +30,9 @@ pub enum StartingError {
 /// The right to start the cluster with that folder of its first dispatcher, while the file is open. Errors: another process is
 /// starting it, or the folder cannot be used.
 pub fn hold(dispatcher_dir: &Path) -> Result<File, StartingError> {
+    if dispatcher_dir.to_str().is_none() {
+        return Err(StartingError::NotUtf8 { dir: dispatcher_dir.parent().unwrap_or(dispatcher_dir).into() });
+    }
     let path = start_lock(dispatcher_dir);
     let fail = |source: io::Error| StartingError::Unusable { path: path.clone(), source };
     let mut file =
@@ -49,6 +57,7 @@ pub fn hold(dispatcher_dir: &Path) -> Result<File, StartingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn one_at_a_time_has_the_right_to_start_a_cluster() {
@@ -59,5 +68,12 @@ mod tests {
         assert!(error.starts_with(&expect), "{error}");
         drop(held);
         hold(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_whose_name_is_no_text_is_refused() {
+        let dir = Path::new(std::ffi::OsStr::from_bytes(b"/tmp/st\xff/dispatcher"));
+        let error = hold(dir).unwrap_err().to_string();
+        assert!(error.starts_with("the name of the folder `/tmp/st\\xff` is not UTF-8"), "{error}");
     }
 }
