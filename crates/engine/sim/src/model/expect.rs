@@ -118,6 +118,9 @@ pub struct ExpectedArrivals {
     pub utilization: f64,
 }
 
+/// A number of this kind counts one by one up to here.
+const ACCESSES_MAX: f64 = (1u64 << 53) as f64;
+
 impl ModelWork {
     /// Refuses what no workload can be.
     pub fn check(&self) -> Result<(), Invalid> {
@@ -126,6 +129,10 @@ impl ModelWork {
             return Err(Invalid { what: "the number of tasks", value: 0.0, must });
         }
         check_finite("the number of accesses of a task", self.accesses_per_task)?;
+        if self.n_accesses() > ACCESSES_MAX {
+            let (what, value) = ("the number of accesses of all tasks", self.n_accesses());
+            return Err(Invalid { what, value, must: "be at most 2 to the power of 53" });
+        }
         check_finite("the size of an object", self.object_bytes)?;
         check_finite("the computing time of a task", self.compute_s)?;
         check_finite("the overhead of a task", self.overhead_s)?;
@@ -628,6 +635,14 @@ mod tests {
         assert!((drained.time_s / all.time_s - 1.0).abs() < 0.02, "{drained:?} beside {all:?}");
         let none = expect_arrivals(&MACHINE, &w, &[]).unwrap_err().to_string();
         assert_eq!(none, "the number of tasks is 0; it must be more than 0");
+    }
+
+    #[test]
+    fn more_accesses_than_can_be_counted_are_refused() {
+        let reuse = Reuse::Objects { n_objects: 1, cache_bytes: 1e9 };
+        let error = expect(&MACHINE, &work(u64::MAX, reuse)).unwrap_err().to_string();
+        assert!(error.starts_with("the number of accesses of all tasks is 18446744073709552000"), "{error}");
+        expect(&MACHINE, &work(1 << 50, reuse)).unwrap();
     }
 
     proptest! {
