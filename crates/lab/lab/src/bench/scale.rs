@@ -4,9 +4,9 @@
 //! machines on real connections, many in each of a few processes ([`super::scale_nodes`]); they run no programs. The
 //! questions: how much memory an executor costs the dispatcher, what heartbeats cost when nothing runs, how many tasks
 //! a second pass, how long all executors take to come back after the dispatcher was killed and started again, and how
-//! long it takes to drain them all.
+//! long it takes to drain them all. With `--relays` there are real relays between the two, and one of them is killed.
 //!
-//! Emulators and dispatcher share the processors of this machine, so rates and times are those of both together.
+//! Emulators, relays and dispatcher share the processors of this machine, so rates and times are those of all together.
 
 use super::cluster::{plain_array, run, tree_cpu_ns};
 use super::scale_nodes::ProcessNumbers;
@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 
 /// Descriptors of a process beside those for its connections to executors.
 const OTHER_DESCRIPTORS: u64 = 300;
-/// Executors get this long to come, or to go.
+/// Executors get this long to come, or to go, and each of many a little more.
 const COME_MAX: Duration = Duration::from_secs(300);
+const COME_MAX_EACH: Duration = Duration::from_millis(20);
 /// Executors that have joined get this long until the dispatcher counts as idle.
 const SETTLE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -43,6 +44,9 @@ pub struct ScaleArgs {
     /// Number of processes that the executors share; each has a source address of its own on the loopback network
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
+    /// Relays between executors and dispatcher, each a process
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=200))]
+    relays: u32,
     /// Slots of each executor
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
@@ -64,8 +68,8 @@ pub fn bench(args: &ScaleArgs) -> Result<Exit, Fault> {
     args.common.run(|dir| {
         let log = if args.no_event_log { "no event log" } else { "event log" };
         let mut table = Table::new(format!(
-            "scale: one dispatcher ({log}), {} emulated executors with {} slots in {} processes, TLS over loopback",
-            args.n, args.slots, args.processes
+            "scale: one dispatcher ({log}), {} relays, {} emulated executors with {} slots in {} processes, TLS over loopback",
+            args.relays, args.n, args.slots, args.processes
         ));
         measure(args, dir, &mut table)?;
         Ok(table)
@@ -76,8 +80,13 @@ pub fn bench(args: &ScaleArgs) -> Result<Exit, Fault> {
 fn check_descriptors(args: &ScaleArgs) -> Result<(), Fault> {
     let allowed = descriptors::raise().now;
     let of_one = args.n.div_ceil(args.processes);
+    let (who, most, less) = match args.relays {
+        0 => ("the dispatcher", args.n, "a smaller -n, or --relays"),
+        // They choose by chance.
+        relays => ("a relay", (args.n / relays) * 5 / 4, "more --relays, or a smaller -n"),
+    };
     for (who, n, option) in [
-        ("the dispatcher", args.n, "-n".to_string()),
+        (who, most, less.to_string()),
         ("a process of executors", of_one, "more --processes, or a smaller -n".to_string()),
     ] {
         let needed = u64::from(n) + OTHER_DESCRIPTORS;
@@ -87,7 +96,7 @@ fn check_descriptors(args: &ScaleArgs) -> Result<(), Fault> {
                 "{who} needs {needed} open files for {n} executors, and this machine allows a process {allowed} \
                  (`ulimit -Hn`)"
             );
-            let hint = format!("raise the hard limit, or take {option}: at most {most} executors fit");
+            let hint = format!("raise the hard limit, or take {option}: at most {most} executors fit there");
             return Err(Fault::new(Exit::BadInput, message).hint(hint));
         }
     }
@@ -100,6 +109,7 @@ fn measure(args: &ScaleArgs, dir: &Path, table: &mut Table) -> Result<(), Fault>
     std::thread::sleep(Duration::from_secs(1));
     let empty_bytes = dispatcher.rss_bytes()?;
 
+    let mut relays = Relays::start(args, dir, &dispatcher)?;
     note(&format!("{} executors join", args.n));
     let begun = Instant::now();
     let cpu_before = dispatcher.cpu_ns();
@@ -113,7 +123,10 @@ fn measure(args: &ScaleArgs, dir: &Path, table: &mut Table) -> Result<(), Fault>
     table.row(Row::new("  dispatcher CPU for each", join_cpu_ns as f64 / 1e3 / f64::from(args.n), "µs"));
     let own_bytes = bytes.saturating_sub(empty_bytes) as f64;
     let memory = Row::new("dispatcher memory, all joined", bytes as f64 / 1e6, "MB");
-    table.row(memory.target("4 GB of 54,000", "2 GB"));
+    table.row(match args.relays {
+        0 => memory.target("4 GB of 54,000", "2 GB"),
+        _ => memory.target("500 MB of 54,000", "200 MB"),
+    });
     table.row(Row::new("  for each executor", own_bytes / 1e3 / f64::from(args.n), "KB"));
 
     if args.idle > 0 {
@@ -123,8 +136,12 @@ fn measure(args: &ScaleArgs, dir: &Path, table: &mut Table) -> Result<(), Fault>
         let used_ns = dispatcher.cpu_ns() - cpu_before;
         let share = used_ns as f64 / begun.elapsed().as_nanos() as f64;
         let row = Row::new("idle: dispatcher CPU for heartbeats, of one core", share * 100.0, "%");
-        table.row(row.target("25 % of 54,000", "5 %"));
+        table.row(match args.relays {
+            0 => row.target("25 % of 54,000", "5 %"),
+            _ => row.target("10 % of 54,000", "3 %"),
+        });
     }
+    relays.measure(table)?;
     if args.noop > 0 {
         note(&format!("{} no-op tasks", args.noop));
         let mut client = runtime.block_on(Client::connect(&dispatcher.target()?))?;
@@ -141,6 +158,7 @@ fn measure(args: &ScaleArgs, dir: &Path, table: &mut Table) -> Result<(), Fault>
         table.row(Row::new("  dispatcher CPU", cpu_ns as f64 / 1e3 / f64::from(args.noop), "µs/task"));
         table.row(Row::new("  dispatcher memory after it", dispatcher.rss_bytes()? as f64 / 1e6, "MB"));
     }
+    relays.kill_one(args, &mut dispatcher, &emulators, table)?;
     restart(args, &mut dispatcher, &emulators, table)?;
     runtime.block_on(drain(args, &mut dispatcher, &emulators, table))?;
     let n_failed = emulators.all().map(|seen| seen.n_failed).sum::<u64>();
@@ -262,12 +280,17 @@ impl Dispatcher {
     }
 
     fn rss_bytes(&self) -> Result<u64, Fault> {
-        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.part.pid()))?;
-        let pages: Option<u64> = text.split(' ').nth(1).and_then(|word| word.parse().ok());
-        // SAFETY: a plain query.
-        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
-        Ok(pages.ok_or_else(|| failed("the kernel tells no memory of the dispatcher"))? * page_bytes)
+        rss_bytes(&self.part)
     }
+}
+
+fn rss_bytes(part: &Part) -> Result<u64, Fault> {
+    let text = std::fs::read_to_string(format!("/proc/{}/statm", part.pid()))?;
+    let pages: Option<u64> = text.split(' ').nth(1).and_then(|word| word.parse().ok());
+    // SAFETY: a plain query.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
+    Ok(pages.ok_or_else(|| failed(format!("the kernel tells no memory of the {}", part.name())))?
+        * page_bytes)
 }
 
 impl Drop for Dispatcher {
@@ -276,12 +299,83 @@ impl Drop for Dispatcher {
     }
 }
 
+/// The relays, of which there may be none. They end with this value.
+struct Relays(Vec<Part>);
+
+impl Relays {
+    /// They are there when this returns.
+    fn start(args: &ScaleArgs, dir: &Path, dispatcher: &Dispatcher) -> Result<Relays, Fault> {
+        let words: Vec<String> =
+            ["relay".into(), "--join".into(), dispatcher.join.display().to_string()].to_vec();
+        let start = |i| Part::start(&dispatcher.exe, dir, &format!("relay{i}"), &words, true);
+        let mut all = Relays((0..args.relays).map(start).collect::<Result<_, _>>()?);
+        let deadline = Instant::now() + COME_MAX;
+        while dispatcher.target()?.join().relays.len() < all.0.len() {
+            if let Some(why) = all.0.iter_mut().find_map(Part::find_end) {
+                return Err(Fault::new(Exit::Cluster, format!("a relay ended: {why}")));
+            }
+            if Instant::now() > deadline {
+                return Err(Fault::new(Exit::Cluster, "not all relays have joined"));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(all)
+    }
+
+    /// The memory of a relay, on average.
+    fn measure(&self, table: &mut Table) -> Result<(), Fault> {
+        let all = self.0.iter().map(rss_bytes).collect::<Result<Vec<_>, _>>()?;
+        if !all.is_empty() {
+            let mean_bytes = all.iter().sum::<u64>() as f64 / all.len() as f64;
+            table.row(Row::new("memory of a relay, on average", mean_bytes / 1e6, "MB"));
+        }
+        Ok(())
+    }
+
+    /// Kills one of them, and waits until its executors are back at others.
+    fn kill_one(
+        &mut self,
+        args: &ScaleArgs,
+        dispatcher: &mut Dispatcher,
+        emulators: &Emulators,
+        table: &mut Table,
+    ) -> Result<(), Fault> {
+        if self.0.len() < 2 {
+            return Ok(());
+        }
+        note("a relay is killed");
+        let n_broken =
+            |all: &mut dyn Iterator<Item = ProcessNumbers>| all.map(|seen| seen.n_broken).sum::<u64>();
+        let before = n_broken(&mut emulators.all());
+        let begun = Instant::now();
+        self.0.remove(0).kill();
+        emulators.wait(dispatcher, |_| {
+            let welcomed = emulators.all().map(|seen| seen.n_welcomed).sum::<u32>();
+            n_broken(&mut emulators.all()) > before && welcomed == args.n
+        })?;
+        let back_s = begun.elapsed().as_secs_f64();
+        let n_lost = n_broken(&mut emulators.all()) - before;
+        table.row(Row::new(format!("a relay killed: until its {n_lost} executors are back"), back_s, "s"));
+        Ok(())
+    }
+}
+
+impl Drop for Relays {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(Part::kill);
+    }
+}
+
 /// The processes of emulated executors. They end with this value.
-struct Emulators(Vec<(Child, Arc<Mutex<ProcessNumbers>>)>);
+struct Emulators {
+    all: Vec<(Child, Arc<Mutex<ProcessNumbers>>)>,
+    /// Executors of all.
+    n: u32,
+}
 
 impl Emulators {
     fn start(args: &ScaleArgs, join: &Path) -> Result<Emulators, Fault> {
-        let mut all = Emulators(vec![]);
+        let mut all = Emulators { all: vec![], n: args.n };
         let each = args.n.div_ceil(args.processes);
         for i in 0..args.processes {
             let first = i * each;
@@ -303,13 +397,13 @@ impl Emulators {
                     }
                 }
             });
-            all.0.push((child, seen));
+            all.all.push((child, seen));
         }
         Ok(all)
     }
 
     fn all(&self) -> impl Iterator<Item = ProcessNumbers> {
-        self.0.iter().map(|(_, seen)| *seen.lock().expect("nobody panics with it"))
+        self.all.iter().map(|(_, seen)| *seen.lock().expect("nobody panics with it"))
     }
 
     /// The newest process of the dispatcher that an executor has met.
@@ -330,7 +424,8 @@ impl Emulators {
     where
         F: Fn(&mut dyn Iterator<Item = ProcessNumbers>) -> bool,
     {
-        let deadline = Instant::now() + COME_MAX;
+        let come_max = COME_MAX + COME_MAX_EACH * self.n;
+        let deadline = Instant::now() + come_max;
         while !is_so(&mut self.all()) {
             if let Some(why) = dispatcher.find_end() {
                 return Err(Fault::new(Exit::Cluster, why));
@@ -338,7 +433,7 @@ impl Emulators {
             if Instant::now() > deadline {
                 let (n, ended): (u32, u32) =
                     self.all().fold((0, 0), |(n, ended), seen| (n + seen.n_welcomed, ended + seen.n_ended));
-                let waited_s = COME_MAX.as_secs();
+                let waited_s = come_max.as_secs();
                 let message =
                     format!("after {waited_s} s {n} emulated executors are connected and {ended} have ended");
                 return Err(failed(message));
@@ -351,7 +446,7 @@ impl Emulators {
 
 impl Drop for Emulators {
     fn drop(&mut self) {
-        for (child, _) in &mut self.0 {
+        for (child, _) in &mut self.all {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -16,6 +16,7 @@ use eyas_net::{FrameReader, Writer};
 use eyas_runtime::clock;
 use eyas_session::executor::link::About;
 use eyas_session::executor::pace::{Beats, Retry};
+use eyas_session::executor::places::place_to_try;
 use eyas_session::executor::{Book, DispatcherLink, NAMES_MIN, Order, Welcomed};
 use eyas_terms::{AttemptNo, TaskId, Timestamp};
 use eyas_wire::identity::Join;
@@ -25,15 +26,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 /// As in a real executor, whose slots and streams are counted by this.
 const HOME_STREAMS_MAX: u32 = 16;
 /// How often the numbers are written, if they changed.
 const SAY_EVERY: Duration = Duration::from_millis(10);
+/// Executors that connect at the same time. Nodes have processors of their own; thousands of handshakes at once on these
+/// would all take longer than a handshake may.
+const CONNECTING_MAX: usize = 16;
 /// How long what was read of the join file is used.
 const JOIN_AGE_MAX: Duration = Duration::from_millis(20);
 
@@ -67,6 +71,8 @@ pub struct ProcessNumbers {
     pub n_ended: u32,
     /// Connections that did not come about, since the start.
     pub n_failed: u64,
+    /// Connections that ended after a welcome, since the start.
+    pub n_broken: u64,
 }
 
 enum Input {
@@ -139,6 +145,8 @@ struct EmulatedNode {
     /// When it is looked next whether a status is due.
     wakes_at: Option<Timestamp>,
     retry: Retry,
+    /// Tries without a welcome.
+    n_tries: usize,
     has_ended: bool,
 }
 
@@ -147,36 +155,32 @@ struct Door {
     source: IpAddr,
     join: PathBuf,
     config: Config,
-    /// The dispatcher's address, as it was read at that time.
-    address: Mutex<(Instant, Option<String>)>,
+    /// The join file, as it was read at that time.
+    known: Mutex<(Instant, Option<Join>)>,
+    connecting: Semaphore,
 }
 
 type Config = Arc<eyas_net::ClientConfig>;
 
 impl Door {
-    /// The dispatcher's address; `None` while there is no join file.
-    fn address(&self) -> Option<String> {
-        let mut known = self.address.lock().expect("nobody panics with it");
+    /// Where an executor tries to connect; `None` while there is no join file.
+    fn place(&self, who: u32, n_tries: usize) -> Option<String> {
+        let mut known = self.known.lock().expect("nobody panics with it");
         if known.0.elapsed() > JOIN_AGE_MAX {
-            *known = (Instant::now(), address_in(&self.join));
+            *known = (Instant::now(), Join::read(&self.join).ok());
         }
-        known.1.clone()
+        let join = known.1.as_ref()?;
+        Some(place_to_try(u64::from(who), &join.relays, &join.address, n_tries).to_owned())
     }
-}
-
-fn address_in(join: &Path) -> Option<String> {
-    Join::read(join).ok().map(|join| join.address)
 }
 
 impl Nodes {
     fn new(args: &NodesArgs, inputs: mpsc::UnboundedSender<Input>) -> Result<Nodes, Fault> {
         let join = Join::read(&args.join).map_err(failed)?;
-        let door = Door {
-            source: args.source.into(),
-            join: args.join.clone(),
-            config: join.identity.client_config().map_err(failed)?,
-            address: Mutex::new((Instant::now(), Some(join.address))),
-        };
+        let config = join.identity.client_config().map_err(failed)?;
+        let known = Mutex::new((Instant::now(), Some(join)));
+        let connecting = Semaphore::new(CONNECTING_MAX);
+        let door = Door { source: args.source.into(), join: args.join.clone(), config, known, connecting };
         let nodes = (args.first..args.first + args.n).map(|number| EmulatedNode::new(number, args.slots));
         Ok(Nodes {
             nodes: nodes.collect::<Result<_, _>>()?,
@@ -190,9 +194,11 @@ impl Nodes {
     /// Connects after `wait`, on a task of its own.
     fn connect(&self, node: usize, wait: Duration) {
         let (inputs, door) = (self.inputs.clone(), self.door.clone());
+        let (who, n_tries) = (self.nodes[node].about.data_id, self.nodes[node].n_tries);
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            let connected = match door.address() {
+            let _turn = door.connecting.acquire().await;
+            let connected = match door.place(who, n_tries) {
                 Some(at) => eyas_net::connect_from(Some(door.source), &at, door.config.clone()).await.ok(),
                 None => None,
             };
@@ -223,6 +229,7 @@ impl Nodes {
             }
             Input::NotConnected { .. } => {
                 self.seen.n_failed += 1;
+                node.n_tries += 1;
                 let wait = Duration::from_nanos(node.retry.failed());
                 self.connect(number, wait);
             }
@@ -251,6 +258,7 @@ impl Nodes {
             }
             Input::Gone { .. } => {
                 let was_welcomed = node.link.is_welcomed();
+                self.seen.n_broken += u64::from(was_welcomed);
                 if was_welcomed && node.link.incarnation() == self.seen.incarnation {
                     self.seen.n_welcomed -= 1;
                 }
@@ -353,6 +361,7 @@ impl EmulatedNode {
             beats: Beats::new(1_000_000_000),
             wakes_at: None,
             retry: Retry::new(u64::from(number)),
+            n_tries: 0,
             has_ended: false,
         })
     }
@@ -362,6 +371,7 @@ impl EmulatedNode {
             Welcomed::Taken { settings, again, .. } => {
                 self.beats = Beats::new(settings.heartbeat_ns);
                 self.retry.succeeded();
+                self.n_tries = 0;
                 for message in again {
                     self.link.tell(&self.book, message);
                 }
