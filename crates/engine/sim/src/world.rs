@@ -556,7 +556,7 @@ impl<'a> World<'a> {
                     let (Staged::Cached(object) | Staged::InPlace(object)) = *input else { continue };
                     let bytes = self.size_of(object);
                     let node = self.nodes.find_mut(number).expect("it acts");
-                    events.extend(node.held(object, self.time.now, &mut self.hardware));
+                    events.extend(node.end_coming(object, Ok(()), self.time.now, &mut self.hardware));
                     match node.core.memory().holds(object) {
                         true => reads.memory_bytes += bytes,
                         false => reads.disk_bytes += bytes,
@@ -572,7 +572,8 @@ impl<'a> World<'a> {
             }
             NodeAction::LeaveMemory { object } => {
                 let node = self.nodes.find_mut(number).expect("it acts");
-                events.extend(node.leave_memory(object, self.time.now, &mut self.hardware));
+                let gone = Err(NotHeldInMemory::Gone);
+                events.extend(node.end_coming(object, gone, self.time.now, &mut self.hardware));
             }
             NodeAction::Kill { task, attempt } => {
                 let node = self.nodes.find_mut(number).expect("it acts");
@@ -623,7 +624,7 @@ impl<'a> World<'a> {
             }
             Purpose::Hold { node: number, object } => {
                 let Some(node) = self.nodes.find_mut(number) else { return };
-                if let Some(event) = node.held(object, self.time.now, &mut self.hardware) {
+                if let Some(event) = node.end_coming(object, Ok(()), self.time.now, &mut self.hardware) {
                     self.tell_node(number, event);
                 }
             }

@@ -1,5 +1,6 @@
 //! Answers to the driver, reports and users: tasks, runs, executors; and the check of all invariants.
 
+use super::demand::KindCounts;
 use super::{
     ArrayState, Dispatcher, End, Exchange, ExecutorState, Intermediates, Ready, Reserved, Schedule,
     TaskState, UserShare, Workload,
@@ -473,6 +474,8 @@ impl Dispatcher {
             let (cpus, memory) =
                 load.fold(self.reruns.load_on(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
+            let kinds = e.assigned.keys().map(|task| self.work.tasks.kind_of(*task));
+            assert_eq!(e.kinds.counts(), KindCounts::of(kinds).counts(), "{id:?}");
             assert_eq!(self.schedule.executors.silent.contains(id), e.silent_since.is_some(), "{id:?}");
             assert_eq!(self.schedule.ready.queue.room(*id).is_some(), e.is_connected(), "{id:?}");
         }

@@ -257,12 +257,13 @@ impl Dispatcher {
         self.schedule.ready.queue.ended(&self.work.catalog, task);
         let needs = self.schedule.attempts.reserved.get_mut(&task).map(|r| std::mem::take(&mut r.needs));
         self.schedule.hold(&self.work, executor, needs.unwrap_or_default(), false);
+        let kind = self.work.tasks.kind_of(task);
         self.schedule.change_load(&self.work, executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= cpus;
             e.memory_assigned -= memory_bytes;
             if !lands {
-                e.assigned.remove(&task);
+                e.unassign(task, kind);
             }
             e.learn(now, &report);
         });
@@ -379,7 +380,7 @@ impl Dispatcher {
         }
         let r = self.schedule.release(&mut self.work, task);
         if let Some(e) = self.schedule.executors.by_id.get_mut(&executor) {
-            e.assigned.remove(&task);
+            e.unassign(task, self.work.tasks.kind_of(task));
             e.last_ended = now;
         }
         let outcome = match result {

@@ -4,32 +4,70 @@
 //! them: a task that such a node has is not counted, and neither is a task that waits while such a node has room for it. As many
 //! tasks as fit that room at once are left out; the others are counted, as such nodes may be busy for long.
 
-use super::{Dispatcher, ExecutorState, Resources, Schedule, Workload};
+use super::{Dispatcher, ExecutorState, Resources, Schedule};
 use crate::placement::{Lasts, Stage, TaskSize};
 use crate::provisioning::work::{NODE_PARTS, Predicted, part_of_node};
 use crate::provisioning::{Demand, NodeView};
 use eyas_terms::needs::Size;
-use eyas_terms::{ExecutorId, NodeState, TaskId};
+use eyas_terms::{ExecutorId, NodeState};
 use std::collections::BTreeMap;
+
+/// A task's stage, and what it takes of a node.
+pub(super) type TaskKind = (u32, TaskSize);
+
+/// How many tasks there are of which kind. A node has tasks of few kinds at a time.
+#[derive(Default)]
+pub(super) struct KindCounts(Vec<(TaskKind, u64)>);
+
+impl KindCounts {
+    pub(super) fn of(kinds: impl Iterator<Item = TaskKind>) -> KindCounts {
+        let mut counts = KindCounts::default();
+        kinds.for_each(|kind| counts.add(kind));
+        counts
+    }
+
+    pub(super) fn add(&mut self, kind: TaskKind) {
+        match self.0.iter_mut().find(|(of, _)| *of == kind) {
+            Some((_, n)) => *n += 1,
+            None => self.0.push((kind, 1)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, kind: TaskKind) {
+        let place = self.0.iter().position(|(of, _)| *of == kind).expect("it was counted");
+        self.0[place].1 -= 1;
+        if self.0[place].1 == 0 {
+            self.0.swap_remove(place);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (TaskKind, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// In the order of the kinds.
+    pub(super) fn counts(&self) -> BTreeMap<TaskKind, u64> {
+        self.iter().collect()
+    }
+}
 
 /// The nodes that are not the provisioner's.
 #[derive(Default)]
 struct Elsewhere {
     /// Tasks that they have, by stage and size.
-    held: BTreeMap<(u32, TaskSize), u64>,
+    held: BTreeMap<TaskKind, u64>,
     /// What is left of those that take tasks.
     left: Vec<(ExecutorId, Size)>,
 }
 
 impl Schedule {
-    fn elsewhere(&self, work: &Workload, is_own: impl Fn(&str) -> bool) -> Elsewhere {
+    fn elsewhere(&self, is_own: impl Fn(&str) -> bool) -> Elsewhere {
         let mut elsewhere = Elsewhere::default();
         for (&executor, e) in self.executors.by_id.iter().filter(|(_, e)| !is_own(&e.offer.name)) {
             let mut left = e.offer.size();
-            for &task in e.assigned.keys() {
-                let size = work.tasks.size_of(task);
-                *elsewhere.held.entry((work.tasks.stage_of(task), size)).or_default() += 1;
-                left.take(&self.executors.resources.full_size(size), 1);
+            for (kind, n) in e.kinds.iter() {
+                *elsewhere.held.entry(kind).or_default() += n;
+                left.take(&self.executors.resources.full_size(kind.1), n);
             }
             if e.node_state() == NodeState::Connected {
                 elsewhere.left.push((executor, left));
@@ -53,63 +91,18 @@ impl Schedule {
         }
         n - n_left
     }
-
-    fn demand<'a>(
-        &self,
-        work: &Workload,
-        node: &Size,
-        n_pending: u32,
-        is_own: impl Fn(&str) -> bool,
-        nodes: &'a mut Vec<NodeView>,
-        predicted: &'a mut Predicted,
-    ) -> Demand<'a> {
-        nodes.clear();
-        let shortest_ns = self.shortest_ready_ns();
-        nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
-            executor,
-            slots: e.offer.slots,
-            n_assigned: e.assigned.len() as u32,
-            busy_slots: self.executors.resources.busy_slots(work, e),
-            idle_since: e.assigned.is_empty().then_some(e.last_ended),
-            cached_bytes: 0,
-            sole_bytes: 0,
-            ends: e.ends.as_ref().map(|ends| ends.at),
-            block: None,
-            leaves: e.draining && e.ends.is_some(),
-            has_no_time: self.executors.walltimes.has_no_time(e, shortest_ns),
-        }));
-        let n_per_node = |size| node.holds(&self.executors.resources.full_size(size));
-        let resources = &self.executors.resources;
-        let Elsewhere { held, mut left } = self.elsewhere(work, is_own);
-        let mut n_fit = 0;
-        let fit = |stage, size, n| {
-            let n = self.take_room(&mut left, stage, size, n);
-            n_fit += n;
-            n
-        };
-        let has = |stage, size| held.get(&(stage, size)).copied().unwrap_or(0);
-        let n_more = |size: TaskSize| resources.n_more_in_cluster(size.needs);
-        self.run_times.predict(predicted, n_per_node, n_more, has, fit);
-        Demand {
-            n_ready: self.ready.n_tasks - n_fit,
-            n_running: self.attempts.reserved.len() as u64 - held.values().sum::<u64>(),
-            predicted,
-            n_pending,
-            nodes,
-        }
-    }
 }
 
 impl Resources {
     /// Slots of an executor that its tasks take: of two tasks that fill its memory, each takes half of its slots.
-    fn busy_slots(&self, work: &Workload, e: &ExecutorState) -> u32 {
+    fn busy_slots(&self, e: &ExecutorState) -> u32 {
         let (slots, n_assigned) = (e.offer.slots, e.assigned.len() as u32);
         if e.cpus_assigned == n_assigned && e.memory_assigned == 0 && e.needs_held.is_empty() {
             return n_assigned.min(slots);
         }
         let node = e.offer.size();
-        let part_of = |task: &TaskId| part_of_node(node.holds(&self.full_size(work.tasks.size_of(*task))));
-        let parts: u64 = e.assigned.keys().map(part_of).sum();
+        let parts = e.kinds.iter().map(|((_, size), n)| n * part_of_node(node.holds(&self.full_size(size))));
+        let parts: u64 = parts.sum();
         (parts.min(NODE_PARTS) * u64::from(slots)).div_ceil(NODE_PARTS) as u32
     }
 }
@@ -126,6 +119,40 @@ impl Dispatcher {
         nodes: &'a mut Vec<NodeView>,
         predicted: &'a mut Predicted,
     ) -> Demand<'a> {
-        self.schedule.demand(&self.work, node, n_pending, is_own, nodes, predicted)
+        let schedule = &self.schedule;
+        nodes.clear();
+        let shortest_ns = schedule.shortest_ready_ns();
+        nodes.extend(schedule.executors.by_id.iter().map(|(&executor, e)| NodeView {
+            executor,
+            slots: e.offer.slots,
+            n_assigned: e.assigned.len() as u32,
+            busy_slots: schedule.executors.resources.busy_slots(e),
+            idle_since: e.assigned.is_empty().then_some(e.last_ended),
+            cached_bytes: 0,
+            sole_bytes: 0,
+            ends: e.ends.as_ref().map(|ends| ends.at),
+            block: None,
+            leaves: e.draining && e.ends.is_some(),
+            has_no_time: schedule.executors.walltimes.has_no_time(e, shortest_ns),
+        }));
+        let n_per_node = |size| node.holds(&schedule.executors.resources.full_size(size));
+        let resources = &schedule.executors.resources;
+        let Elsewhere { held, mut left } = schedule.elsewhere(is_own);
+        let mut n_fit = 0;
+        let fit = |stage, size, n| {
+            let n = schedule.take_room(&mut left, stage, size, n);
+            n_fit += n;
+            n
+        };
+        let has = |stage, size| held.get(&(stage, size)).copied().unwrap_or(0);
+        let n_more = |size: TaskSize| resources.n_more_in_cluster(size.needs);
+        schedule.run_times.predict(predicted, n_per_node, n_more, has, fit);
+        Demand {
+            n_ready: schedule.ready.n_tasks - n_fit,
+            n_running: schedule.attempts.reserved.len() as u64 - held.values().sum::<u64>(),
+            predicted,
+            n_pending,
+            nodes,
+        }
     }
 }

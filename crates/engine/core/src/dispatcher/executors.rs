@@ -8,6 +8,7 @@
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
 use super::attempts::{SICK_NS, SICK_NS_MAX};
+use super::demand::{KindCounts, TaskKind};
 use super::walltimes;
 use super::walltimes::Loss;
 use super::{
@@ -53,6 +54,8 @@ pub(super) struct ExecutorState {
     /// to copy.
     pub(super) leaving: Option<Leaving>,
     pub(super) assigned: BTreeMap<TaskId, AttemptNo>,
+    /// How many of these tasks there are of which kind.
+    pub(super) kinds: KindCounts,
     pub(super) cpus_assigned: u32,
     pub(super) memory_assigned: u64,
     /// How many of the attempts hold which needs beside whole cpus and memory.
@@ -83,6 +86,20 @@ pub(super) struct ExecutorState {
 }
 
 impl ExecutorState {
+    /// The executor has an attempt of the task from now on.
+    pub(super) fn assign(&mut self, task: TaskId, attempt: AttemptNo, kind: TaskKind) {
+        if self.assigned.insert(task, attempt).is_none() {
+            self.kinds.add(kind);
+        }
+    }
+
+    /// The executor does not have the task any more.
+    pub(super) fn unassign(&mut self, task: TaskId, kind: TaskKind) {
+        if self.assigned.remove(&task).is_some() {
+            self.kinds.remove(kind);
+        }
+    }
+
     pub(super) fn node_state(&self) -> NodeState {
         match (self.silent_since, self.draining) {
             (Some(_), _) => NodeState::Silent,
@@ -316,6 +333,7 @@ impl Executors {
 impl Schedule {
     fn insert_executor(
         &mut self,
+        work: &Workload,
         now: Timestamp,
         executor: ExecutorId,
         offer: Offer,
@@ -329,6 +347,7 @@ impl Schedule {
             draining: false,
             moving_to: None,
             leaving: None,
+            kinds: KindCounts::of(assigned.keys().map(|task| work.tasks.kind_of(*task))),
             assigned,
             cpus_assigned: 0,
             memory_assigned: 0,
@@ -390,10 +409,11 @@ impl Schedule {
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
         let needs = r.needs;
-        self.run_times.reserved(work.tasks.stage_of(task), work.tasks.size_of(task));
+        let kind @ (stage, size) = work.tasks.kind_of(task);
+        self.run_times.reserved(stage, size);
         self.attempts.reserved.insert(task, r);
         self.change_load(work, executor, |e| {
-            e.assigned.insert(task, attempt);
+            e.assign(task, attempt, kind);
             e.cpus_assigned += cpus;
             e.memory_assigned += memory_bytes;
         });
@@ -608,7 +628,7 @@ impl Dispatcher {
                 self.network.executor_joined(executor, &offer.name);
                 self.probe_network(now, Some(executor), out);
             }
-            self.schedule.insert_executor(now, executor, offer.clone(), BTreeMap::new());
+            self.schedule.insert_executor(&self.work, now, executor, offer.clone(), BTreeMap::new());
             // This dispatcher has restarted: the executor still has the attempts that the process before gave
             // it.
             for &(task, attempt) in &offer.attempts {
@@ -687,7 +707,7 @@ impl Dispatcher {
         for object in &held_before {
             self.drop_replica(executor, *object);
         }
-        self.schedule.insert_executor(now, executor, offer.clone(), kept);
+        self.schedule.insert_executor(&self.work, now, executor, offer.clone(), kept);
         let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was just inserted");
         (e.draining, e.leaving) = (known.draining, known.leaving);
         (e.run_ns_mean, e.n_runs, e.moved_ns_mean) = (known.run_ns_mean, known.n_runs, known.moved_ns_mean);

@@ -1,6 +1,7 @@
 //! The tasks of all runs, folded: arrays in the order of their tasks' numbers, how each task ended, and which
 //! task makes which file.
 
+use super::demand::TaskKind;
 use super::{TaskState, hash_of, task_size};
 use crate::placement::{NeedsId, QueueKey, TaskSize};
 use eyas_terms::array::TaskArray;
@@ -114,9 +115,14 @@ impl TaskTable {
     }
 
     pub(super) fn size_of(&self, task: TaskId) -> TaskSize {
+        self.kind_of(task).1
+    }
+
+    /// The task's stage, and its size.
+    pub(super) fn kind_of(&self, task: TaskId) -> TaskKind {
         let (array, _) = self.locate(task);
-        let ArrayState { array, needs, .. } = &self.arrays[array.0 as usize];
-        task_size(array, *needs)
+        let ArrayState { array, needs, stage, .. } = &self.arrays[array.0 as usize];
+        (*stage, task_size(array, *needs))
     }
 
     /// The name that the user gave the task.

@@ -62,26 +62,17 @@ impl SimNode {
         None
     }
 
-    /// The object is in memory, because it was read from the disk: by itself, or by the program that reads it now.
-    pub fn held(
+    /// The object comes into memory no more: it is there (`Ok`), because it was read from the disk by itself or by the program that
+    /// reads it now, or it is not to be there.
+    pub fn end_coming(
         &mut self,
         object: ObjectId,
+        result: Result<(), NotHeldInMemory>,
         now: Timestamp,
         hardware: &mut Hardware<'_>,
     ) -> Option<NodeEvent> {
         hardware.break_off(now, self.coming.remove(&object)?);
-        Some(NodeEvent::MemoryAnswered { object, result: Ok(()) })
-    }
-
-    /// The object leaves memory, or comes there no more.
-    pub fn leave_memory(
-        &mut self,
-        object: ObjectId,
-        now: Timestamp,
-        hardware: &mut Hardware<'_>,
-    ) -> Option<NodeEvent> {
-        hardware.break_off(now, self.coming.remove(&object)?);
-        Some(NodeEvent::MemoryAnswered { object, result: Err(NotHeldInMemory::Gone) })
+        Some(NodeEvent::MemoryAnswered { object, result })
     }
 
     /// The object has come into the cache just now.
