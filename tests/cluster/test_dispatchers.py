@@ -75,6 +75,29 @@ def test_an_embedded_cluster_of_several(run: Run, tmp_path: Path, n: int) -> Non
         run("replay", "--dir", tmp_path / "C" / ("dispatcher" if k == 1 else f"dispatcher{k}"))
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_reduce_of_several_keeps_the_order_of_its_inputs(run: Run, tmp_path: Path, n: int) -> None:
+    """Its parts are tasks of whichever dispatcher has what they make; their inputs come from the nodes of all."""
+    made = [
+        {"id": f"m{i}", "command": f"echo {i} > out", "outputs": {"out": f"run:m/{i}"}} for i in range(40)
+    ]
+    joined = {
+        "id": "joined",
+        "command": "cat {inputs} > joined",
+        "inputs": {f"m{i}": f"run:m/{i}" for i in range(40)},
+        "outputs": {"joined": str(tmp_path / "joined")},
+        "reduce": 3,
+    }
+    tasks = written(tmp_path / "tasks.jsonl", [*made, joined])
+    done = run("run", tasks, "--nodes", "3", "--slots", "1", "--dispatchers", str(n), "--dir", tmp_path / "C")
+    # 40 files are 14, 5 and 2 parts, and the last one.
+    assert "62 done, 0 failed" in done.stderr, done.stderr
+    assert (tmp_path / "joined").read_text() == "".join(f"{i}\n" for i in range(40))
+    logs = sorted((tmp_path / "C").glob("dispatcher*/events.jsonl"))
+    parts = [log.read_text().count(".reduce/") for log in logs]
+    assert len(parts) == n and all(parts), "each dispatcher had parts"
+
+
 def searched(home: Path, n: int = 12, gate: Path | None = None) -> list[dict[str, Any]]:
     """One task splits a file, `n` search the parts together with one query, and one gathers what they found.
 
