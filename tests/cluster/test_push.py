@@ -109,6 +109,26 @@ def test_what_does_not_fit_is_named_and_counted_and_the_exit_says_so(run: Run, u
     assert "missing: " in done.stderr and "large" in done.stderr and "no room" in done.stderr, done
 
 
+def test_a_cache_that_is_in_use_is_named_as_the_reason(run: Run, up: Path, tmp_path: Path) -> None:
+    """One node's cache is taken by the input of a task that runs: the file goes to the others, and why is said."""
+    (up / "held").write_bytes(os.urandom(8_000_000))
+    (up / "pushed").write_bytes(os.urandom(5_000_000))
+    began, go_on = tmp_path / "began", tmp_path / "go-on"
+    waits = f"touch {began}; while [ ! -e {go_on} ]; do sleep 0.05; done; cksum in"
+    task = {"id": "holds", "command": waits, "inputs": {"in": str(up / "held")}}
+    (tmp_path / "t.jsonl").write_text(json.dumps(task) + "\n")
+    run("submit", "t.jsonl")
+    wait_until(began.exists, "the task runs")
+    pushed = warm(run, up / "pushed", status=1)
+    go_on.touch()
+    assert (pushed["n_there"], pushed["n_wanted"], pushed["n_unfit"]) == (2, 3, 1), pushed
+    assert [missing["why"] for missing in pushed["missing"]] == [
+        "its cache of 9.5 MiB had no room for it beside what may not leave the cache"
+    ]
+    run("wait")
+    assert warm(run, up / "pushed")["n_there"] == 3, "there is room when the task has ended"
+
+
 def test_a_file_that_changed_at_home_is_pushed_anew(run: Run, up: Path) -> None:
     warm(run, up / "f0")
     (up / "f0").write_bytes(b"new bytes" * 1000)
