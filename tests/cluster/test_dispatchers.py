@@ -427,6 +427,25 @@ def test_an_idle_executor_goes_where_there_is_work(start: Start, run: Run, tmp_p
     run("wait", "--join", group.join(1))
 
 
+def test_several_have_no_users_and_say_so(run: Run, tmp_path: Path) -> None:
+    run("up", "--dir", "c", "--nodes", "2", "--slots", "1", "--dispatchers", "2")
+    try:
+        for words in (
+            ["add", "ada"],
+            ["set", "ada", "--weight", "2"],
+            ["remove", "ada"],
+            ["list"],
+            ["list", "--json"],
+        ):
+            refused = run("user", *words, status=None)
+            assert refused.status != 0 and refused.stdout == ""
+            assert "a cluster of several dispatchers has no users beside its owner" in refused.stderr
+            assert "start a cluster of one dispatcher to share it" in refused.stderr
+        assert not (tmp_path / "ada.json").exists(), "a key that opens nothing is not left"
+    finally:
+        run("down")
+
+
 def test_fewer_nodes_than_dispatchers_are_refused(run: Run) -> None:
     done = run("map", "--range", "0..2", "--dispatchers", "2", "--", "true", status=2)
     assert "at least as many nodes" in done.stderr

@@ -244,6 +244,9 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_remove_user(&mut self, connection: u64, number: u64, name: &str) {
+        if self.group.is_some() {
+            return self.refuse(connection, number, NOT_IN_GROUPS.into());
+        }
         if !self.users.by_name.contains_key(name) {
             let reason = self.no_user(name);
             return self.refuse(connection, number, reason);
@@ -275,6 +278,10 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_users(&mut self, connection: u64, number: u64) {
+        // What one of them has would be taken for the whole.
+        if self.group.is_some() {
+            return self.refuse(connection, number, NOT_IN_GROUPS.into());
+        }
         let lines = self.user_lines(connection);
         self.reply(connection, number, ReplyBody::Users(lines));
     }
@@ -309,7 +316,8 @@ impl<O: Outside> Session<O> {
     }
 }
 
-const NOT_IN_GROUPS: &str = "a cluster of several dispatchers has no users beside its owner";
+const NOT_IN_GROUPS: &str = "a cluster of several dispatchers has no users beside its owner, as each of them would share out its own part; \
+                             start a cluster of one dispatcher to share it";
 
 /// The rights with one more, as they are given.
 fn with(mut rights: ClusterRights, right: &str) -> ClusterRights {
