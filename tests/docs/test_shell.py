@@ -24,6 +24,15 @@ def test_bash_completes_commands_and_options(run: Run, tmp_path: Path) -> None:
     assert set(complete("eyas", "ex")) == {"executor", "explain", "export"}
     assert complete("eyas", "stat", "--js") == ["--json"]
     assert "check" in complete("eyas", "home", "ch")
+    # Options are offered to who begins one, and not before commands or files.
+    verbs = complete("eyas", "")
+    assert "run" in verbs and not [word for word in verbs if word.startswith("-")]
+    assert complete("eyas", "home", "") and not [w for w in complete("eyas", "home", "") if w.startswith("-")]
+    assert complete("eyas", "run", "") == [] and complete("eyas", "run", "tasks.jsonl", "") == [], "files"
+    assert "--nodes" in complete("eyas", "run", "-") and "--nodes" in complete(
+        "eyas", "run", "t.jsonl", "--no"
+    )
+    assert complete("eyas", "completions", "") == ["bash", "zsh", "fish"]
 
 
 def test_other_shells_get_their_scripts(run: Run) -> None:

@@ -27,9 +27,33 @@ pub fn completions(args: &CompletionsArgs, mut program: Command) -> Result<Exit,
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut program, "eyas", &mut script);
     let mut out = eyas_text::raw_unless_terminal();
-    out.write_all(&script)?;
+    match shell {
+        clap_complete::Shell::Bash => {
+            out.write_all(words_first(&String::from_utf8_lossy(&script)).as_bytes())?
+        }
+        _ => out.write_all(&script)?,
+    }
     out.flush()?;
     Ok(Exit::Good)
+}
+
+/// A script for bash, in which options are offered only for a word that begins with `-`. As it is made, it offers them for an empty word,
+/// before commands, and where there are no commands in place of files.
+fn words_first(script: &str) -> String {
+    const OFFERS: &str = r#"COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )"#;
+    const OFFER_WORDS: &str = r#"# Where there is no such word, bash completes the names of files.
+_eyas_words() {
+    local word words=()
+    for word in ${opts}; do
+        if [[ ${cur} == -* || ${word} != -* ]]; then
+            words+=("${word}")
+        fi
+    done
+    COMPREPLY=( $(compgen -W "${words[*]}" -- "${cur}") )
+}
+
+"#;
+    format!("{OFFER_WORDS}{}", script.replace(OFFERS, "_eyas_words"))
 }
 
 /// * `program`: the command line of the whole program.
