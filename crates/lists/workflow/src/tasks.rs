@@ -381,13 +381,23 @@ pub fn forget_places_of_results(workflow: &mut Workflow) {
 /// The task's name for the file.
 fn sandbox_name(workflow: &Workflow, task: &Task, u: &Use) -> Result<String> {
     let file = &workflow.files[u.file as usize].name;
-    if let Some(name) = &u.name {
-        return Ok(name.trim_end_matches('/').to_owned());
-    }
     // A URL stands for the file that its last part names.
-    if let Some((_, path)) = file.split_once("://") {
-        let end = path.split('?').next().unwrap_or(path).rsplit('/').next().unwrap_or(path);
-        return Ok(end.to_owned());
+    let end = file.split_once("://").map(|(_, path)| {
+        let path = path.split('?').next().unwrap_or(path);
+        path.rsplit('/').next().unwrap_or(path)
+    });
+    if let Some(name) = u.name.as_deref().or(end) {
+        if matches!(name, "." | "..") {
+            let message = format!(
+                "task {} has a file {}, whose last part is no name of a file",
+                shown(&task.id),
+                shown(file)
+            );
+            return Err(Error::new(ErrorKind::Broken, message)
+                .hint("give the whole location; the file has its last part as name where the task runs")
+                .at(task.line));
+        }
+        return Ok(name.trim_end_matches('/').to_owned());
     }
     if file.starts_with('/') || file.split('/').any(|part| part == "..") {
         let message = format!(

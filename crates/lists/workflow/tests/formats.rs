@@ -725,6 +725,18 @@ fn missing_inputs_and_names_outside_are_refused() {
     let w = parse(Format::Makeflow, "../a: b\n\tx\n", "w", None).unwrap();
     let error = to_list(&w, &options(dir.path())).unwrap_err().to_string();
     assert!(error.contains("task `../a` calls a file `../a`, which lies outside of its sandbox"), "{error}");
+
+    // Nothing is named after the last part of such a location; the list that was made of it was refused without its line.
+    for location in ["s3://../..", "s3://bucket/dir/."] {
+        let script = format!(
+            "type file;\napp (file o) cat (file i) {{ \"cat\" @i stdout=@o; }}\nfile a <single_file_mapper; file=\"{location}\">;\n\
+             file b <\"b\">;\nb = cat(a);\n"
+        );
+        let w = parse(Format::Swift, &script, "w", None).unwrap();
+        let error = to_list(&w, &options(dir.path())).unwrap_err().to_string();
+        let expect = format!("has a file `{location}`, whose last part is no name of a file");
+        assert!(error.contains(&expect) && error.contains("line "), "{error}");
+    }
 }
 
 #[test]
