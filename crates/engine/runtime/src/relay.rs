@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
 /// How long a relay waits before it tries again to reach its dispatcher. Executors find a dispatcher that was started again
@@ -46,6 +46,9 @@ const HOLD: Duration = Duration::from_millis(100);
 const HELD_BYTES_MAX: usize = 16 << 10;
 /// An executor for which more waits has lost its connection.
 const DOWN_BYTES_MAX: usize = FRAME_BYTES_MAX;
+/// Executors whose hello the dispatcher has not answered yet, of each relay. With more, the statuses of those that it has
+/// welcomed would wait behind all hellos, for longer than it waits for a status.
+const OPENING_MAX: usize = 16;
 /// How often a relay says that it is there.
 const ALIVE: Duration = Duration::from_secs(10);
 /// A dispatcher of which nothing was heard for this long is taken to be gone.
@@ -175,7 +178,9 @@ impl Relay {
         say!("eyas: the relay takes executors in at {address}, for the dispatcher at {}", self.dispatcher);
 
         let (up, queue) = mpsc::channel(UP_FRAMES_MAX);
-        let below = Arc::new(Below { all: Mutex::default(), last: AtomicU32::new(RELAY_ITSELF), up });
+        let opening = Arc::new(Semaphore::new(OPENING_MAX));
+        let below =
+            Arc::new(Below { all: Mutex::default(), last: AtomicU32::new(RELAY_ITSELF), opening, up });
         let _closing = Closing(below.clone());
         let serving = below.clone();
         let door =
@@ -272,6 +277,7 @@ struct Below {
     all: Mutex<HashMap<u32, Executor>>,
     /// The number of the newest one.
     last: AtomicU32,
+    opening: Arc<Semaphore>,
     /// To the dispatcher. Those who wait for room have their turn in the order in which they came.
     up: mpsc::Sender<Frame>,
 }
@@ -280,6 +286,8 @@ struct Below {
 struct Executor {
     writer: Writer,
     _reading: oneshot::Sender<()>,
+    /// Until the dispatcher has answered its hello.
+    opening: Option<OwnedSemaphorePermit>,
 }
 
 impl Below {
@@ -290,10 +298,11 @@ impl Below {
     /// One connection, from its first frame to its end.
     async fn serve(self: Arc<Self>, peer: SocketAddr, mut reader: FrameReader, writer: Writer) {
         let Ok(Ok(Some(hello))) = timeout(HELLO_MAX, reader.next_body()).await else { return };
+        let Ok(turn) = self.opening.clone().acquire_owned().await else { return };
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let opened = Frame::new(number, Passed::Opened { peer, hello });
         let (reading, mut closed) = oneshot::channel();
-        self.lock().insert(number, Executor { writer, _reading: reading });
+        self.lock().insert(number, Executor { writer, _reading: reading, opening: Some(turn) });
         let pass_all = async {
             if self.up.send(opened).await.is_err() {
                 return;
@@ -316,7 +325,8 @@ impl Below {
     /// Sends an executor a frame with this body, unless too much waits for it already.
     fn give(&self, number: u32, body: &[u8]) {
         let mut all = self.lock();
-        let Some(executor) = all.get(&number) else { return };
+        let Some(executor) = all.get_mut(&number) else { return };
+        executor.opening = None;
         let waits = executor.writer.n_queued_bytes();
         if waits <= DOWN_BYTES_MAX {
             executor.writer.send_body(body);

@@ -300,8 +300,9 @@ impl<O: Outside> Session<O> {
     /// The member that an executor should be at, if not here. Whoever was welcomed anywhere says where that was.
     pub(super) fn elsewhere(&mut self, hello: &ExecutorHello) -> Option<(MemberId, String)> {
         let now = self.now;
-        let ours = self.core.load();
         let group = self.group.as_mut()?;
+        // It looks at all executors.
+        let ours = self.core.load();
         let me = group.membership.me;
         group.sent.retain(|(_, _, at)| now.since_ns(*at) < SENT_NS);
         // Those that have said hello; one that has not told its load yet has just begun.
