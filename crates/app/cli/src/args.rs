@@ -195,7 +195,7 @@ pub struct NodeArgs {
     /// The names of the gpus of a node that shares a machine with others.
     #[arg(long, hide = true, value_delimiter = ',')]
     pub gpu_names: Vec<String>,
-    /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark
+    /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark, two-mark-exchange
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     pub eviction: String,
     /// How long a node's programs may go on after SIGTERM, with which batch systems take nodes back; less than the time until

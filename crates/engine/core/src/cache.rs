@@ -894,7 +894,7 @@ mod tests {
                 "fifo" => candidates().min_by_key(|(_, o)| o.entered),
                 "lru" => candidates().min_by_key(|(_, o)| o.last_use),
                 "lfu" => candidates().min_by_key(|(_, o)| (o.n_uses, o.last_use)),
-                "two-mark" => {
+                "two-mark" | "two-mark-exchange" => {
                     if self.evictable_by_mark[1].is_empty() {
                         self.objects.values_mut().for_each(|o| o.is_marked = false);
                         self.evictable_by_mark.swap(0, 1);

@@ -47,6 +47,7 @@
 //! | `moves`, `network` | patterns and collectives; what is known of the network |
 //! | `reruns` | tasks that run again in place of sending their files |
 //! | `pushes` | files that users want on nodes before any task reads them |
+//! | `two_mark` | stores that exchange objects, and what attempts read there |
 //! | `reach` | executors that cannot reach each other, and tasks that wait because of that |
 //! | `given_up`, `leftovers` | attempts that were given up and may still end well; what lost attempts left at home |
 //! | `forgotten` | runs that are forgotten (`forget`) |
@@ -88,6 +89,7 @@ mod schedule;
 mod shares;
 mod submissions;
 mod tasks;
+mod two_mark;
 mod walltimes;
 mod watched;
 mod workload;
@@ -125,6 +127,7 @@ use self::schedule::Schedule;
 use self::shares::Shares;
 use self::submissions::Waits;
 use self::tasks::{ArrayState, End, Ends, TaskTable};
+use self::two_mark::TwoMark;
 use self::walltimes::Walltimes;
 use crate::collective::CollectiveEvent;
 use crate::event::*;
@@ -284,6 +287,7 @@ pub struct Dispatcher {
     network: Network,
     reach: Reach,
     pushes: Pushes,
+    two_mark: TwoMark,
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -330,6 +334,7 @@ impl Dispatcher {
             network: Network::default(),
             reach: Reach::default(),
             pushes: Pushes::default(),
+            two_mark: TwoMark::default(),
             config,
         })
     }
@@ -411,31 +416,40 @@ impl Dispatcher {
                 attempt,
             ),
             Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
-            Event::ExecutorSilent { executor } => self.schedule.on_executor_silent(
-                &self.work,
-                &mut self.exchange,
-                &self.intermediates,
-                now,
-                executor,
-            ),
+            Event::ExecutorSilent { executor } => {
+                self.two_mark.stores.away(executor);
+                self.schedule.on_executor_silent(
+                    &self.work,
+                    &mut self.exchange,
+                    &self.intermediates,
+                    now,
+                    executor,
+                )
+            }
             Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
-            Event::ExecutorDraining { executor } => self.schedule.on_executor_draining(
-                &self.work,
-                &self.intermediates,
-                &mut self.moves,
-                now,
-                executor,
-            ),
-            Event::ExecutorLeaving { executor, within_ns, reason } => self.schedule.on_executor_leaving(
-                &self.work,
-                &self.intermediates,
-                &mut self.moves,
-                now,
-                executor,
-                within_ns,
-                reason,
-                out,
-            ),
+            Event::ExecutorDraining { executor } => {
+                self.two_mark.stores.away(executor);
+                self.schedule.on_executor_draining(
+                    &self.work,
+                    &self.intermediates,
+                    &mut self.moves,
+                    now,
+                    executor,
+                )
+            }
+            Event::ExecutorLeaving { executor, within_ns, reason } => {
+                self.two_mark.stores.away(executor);
+                self.schedule.on_executor_leaving(
+                    &self.work,
+                    &self.intermediates,
+                    &mut self.moves,
+                    now,
+                    executor,
+                    within_ns,
+                    reason,
+                    out,
+                )
+            }
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(now, executor, report, out),
             Event::OutputsHome { executor, task, attempt, result } => {
                 self.on_outputs_home(now, executor, task, attempt, result, out)
@@ -444,16 +458,20 @@ impl Dispatcher {
                 self.on_replicas_changed(now, executor, added, dropped, out)
             }
             Event::CacheResized { executor, cache_bytes } => {
-                self.schedule.executors.on_resized(executor, cache_bytes)
+                self.schedule.executors.on_resized(executor, cache_bytes);
+                self.two_mark.resized(executor, cache_bytes)
             }
             Event::InputMoved { executor, moved } => {
                 self.schedule.on_input_moved(&mut self.work, now, executor, &moved)
             }
             Event::PrefetchFailed { executor, batch, object, kind } => {
-                if kind == TransferErrorKind::NoSpace {
-                    self.pushes.refused(executor, object);
+                if !self.two_mark.prefetch_failed(executor, batch, object) {
+                    if kind == TransferErrorKind::NoSpace {
+                        self.pushes.refused(executor, object);
+                    }
+                    let failed = CollectiveEvent::PrefetchFailed { executor, batch, object, kind };
+                    self.moves.pending.push(failed);
                 }
-                self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
             Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),
             // They are in the log for people; what follows from a decision comes as further events.
@@ -508,6 +526,10 @@ impl Dispatcher {
 
     /// What an event of any kind may have made possible: tasks are given out, and files set out.
     fn settle(&mut self, now: Timestamp, ticked: bool, out: &mut Vec<Action>) {
+        for (task, attempt) in std::mem::take(&mut self.schedule.attempts.released) {
+            self.two_mark.ended(task, attempt);
+        }
+        self.settle_stores(out);
         let held = self.schedule.attempts.hold_until.is_some();
         self.schedule.look_at_ends(&mut self.work, &self.intermediates, &mut self.moves, now, out);
         self.place(now, out);

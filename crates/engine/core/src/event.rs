@@ -196,6 +196,9 @@ pub struct Offer {
     /// Files at home that lie on its machine.
     #[serde(default)]
     pub nearby: Box<Nearby>,
+    /// Its cache is one of the stores that exchange objects, see [`crate::eviction::stores`]. Older logs lack it.
+    #[serde(default)]
+    pub exchanges: bool,
 }
 
 /// What an executor says of files at home that lie on its own machine.
@@ -433,6 +436,9 @@ pub enum Action {
     NameObjects { executor: ExecutorId, objects: Vec<ObjectId> },
     /// Remove these replicas: the catalog no longer wants their bytes.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
+    /// 2Mark begins a new phase: all marks of objects in this executor's cache end, `None`: all marks, the global ones, too. For the
+    /// event log. Older logs lack it.
+    BeginPhase { executor: Option<ExecutorId> },
     /// The executor's share of home from now on. The first share comes when the executor joins, also where home is not
     /// limited.
     ShareHome { executor: ExecutorId, share: HomeShare },

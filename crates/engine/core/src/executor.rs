@@ -55,6 +55,7 @@ use crate::cache::{Cache, CacheConfig, Reserve};
 use crate::collective::BatchId;
 use crate::event::*;
 use crate::eviction::UnknownEviction;
+use crate::eviction::stores::EXCHANGES;
 use answers::HomeAnswers;
 use attempts::Attempts;
 use eyas_terms::needs::{Equipment, Needs};
@@ -548,6 +549,11 @@ impl Executor {
 
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// Whether the cache is one of the stores that exchange objects.
+    pub fn exchanges(&self) -> bool {
+        self.config.cache.eviction == EXCHANGES
     }
 
     /// What of the cache is held in memory, too.

@@ -384,6 +384,7 @@ impl Fold {
             | Action::CancelPrefetch { .. }
             | Action::FoundPattern { .. }
             | Action::EndCollective { .. }
+            | Action::BeginPhase { .. }
             | Action::BeginPush { .. }
             | Action::EndPush { .. }
             | Action::TellMember { .. } => {}

@@ -49,6 +49,7 @@ use crate::workload::{Sizes, Workload};
 use desk::Desk;
 use eyas_core::dispatcher::{DispatcherConfig, TaskState, stop_before_ns};
 use eyas_core::event::*;
+use eyas_core::eviction::stores::EXCHANGES;
 use eyas_core::heard::CacheChanges;
 use eyas_core::log::{Header, LOG_VERSION};
 use eyas_core::provisioning::{ProvisionAction, ProvisionConfig};
@@ -478,6 +479,7 @@ impl<'a> World<'a> {
                 cache_memory_bytes: self.machine.cache_memory_bytes_per_node,
                 equipment: self.machine.equipment.clone(),
                 walltime: self.machine.walltime_ns.map(|ns| Walltime { whole_ns: ns, left_ns: ns }),
+                exchanges: self.scheduling.eviction == EXCHANGES,
                 ..Offer::default()
             };
             if let Some(ns) = self.machine.walltime_ns {

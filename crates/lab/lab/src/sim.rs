@@ -5,7 +5,9 @@
 mod experiments;
 
 use clap::{Args, Subcommand};
-use experiments::{DispatchersArgs, FileGroupsArgs, StealingArgs, dispatchers, file_groups, stealing};
+use experiments::{
+    DispatchersArgs, ExchangeArgs, FileGroupsArgs, StealingArgs, dispatchers, exchange, file_groups, stealing,
+};
 use eyas_cli::args::{bytes, duration};
 use eyas_cli::sim::Common;
 use eyas_cli::{Exit, Fault};
@@ -32,6 +34,8 @@ enum What {
     Stealing(StealingArgs),
     /// Tasks that read whole groups of files, with caches that know the groups and caches that do not
     FileGroups(FileGroupsArgs),
+    /// The data diffusion paper's workloads on caches that do not hold them: each cache alone, and caches that exchange files (2Mark)
+    Exchange(ExchangeArgs),
 }
 
 #[derive(Args)]
@@ -128,5 +132,6 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
         What::Dispatchers(a) => dispatchers(&a),
         What::Stealing(a) => stealing(&a),
         What::FileGroups(a) => file_groups(&a),
+        What::Exchange(a) => exchange(&a),
     }
 }

@@ -4,6 +4,7 @@
 //! everything fails a little finds other mistakes than one in which only one thing fails a lot.
 
 use eyas_core::dispatcher::KeepRuns;
+use eyas_core::eviction::stores::EXCHANGES;
 use eyas_core::home_share::HomeLimits;
 use eyas_core::network::NetworkUse;
 use eyas_core::placement::{
@@ -492,7 +493,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 20] = [
+    pub const KINDS: [&str; 21] = [
         "uneven",
         "stops",
         "clocks",
@@ -513,6 +514,7 @@ impl Options {
         "pushes",
         "calls",
         "trees",
+        "exchange",
     ];
 
     /// Some of the kinds that a world of one dispatcher can have, drawn from the seed: together they meet what none of them meets
@@ -521,7 +523,7 @@ impl Options {
         let mut rng = Rng::new(seed ^ 0x736f_6d65_206b_696e);
         let of_1000 = [150, 300, 500][rng.below(3) as usize];
         // The last kinds came later, and are drawn where they are asked for, so that a seed goes on meaning the same world.
-        let is_later = |kind: &&str| ["dispatchers", "pushes", "calls", "trees"].contains(kind);
+        let is_later = |kind: &&str| ["dispatchers", "pushes", "calls", "trees", "exchange"].contains(kind);
         let of_one = Options::KINDS.into_iter().filter(|kind| !is_later(kind));
         of_one.filter(|_| rng.below(1000) < of_1000).collect()
     }
@@ -588,6 +590,13 @@ impl Options {
                     _ if self.small => self.disk_bytes,
                     _ => self.disk_bytes.max(120_000),
                 },
+                ..self
+            },
+            // Caches that hold a part of what is read, so that what leaves one goes to another.
+            "exchange" => Options {
+                eviction: EXCHANGES.into(),
+                n_nodes: self.n_nodes.max(2 + r.below(4)),
+                cache_bytes: self.object_bytes_max * one_of(r, &[3, 6, 15]),
                 ..self
             },
             "trees" => Options {

@@ -206,6 +206,8 @@ impl Cluster {
                     continue;
                 }
                 Action::EndCollective { .. } => "end collective".into(),
+                Action::BeginPhase { executor: Some(executor) } => format!("begin phase on {executor}"),
+                Action::BeginPhase { executor: None } => "begin phase".into(),
                 Action::BeginPush { run, .. } => format!("begin push {run}"),
                 Action::EndPush { record } => {
                     format!("end push {}: {} of {}", record.run, record.n_there, record.n_wanted)

@@ -23,6 +23,20 @@ fn runs_that_push_files_end_whatever_fails() {
     }
 }
 
+/// Caches that exchange files, whatever fails: budgets hold, nothing in use and no last copy leaves, and all runs end.
+#[test]
+fn caches_that_exchange_files_keep_the_promises() {
+    for seed in 0..150 {
+        live(&Options::from_seed(950_000 + seed).with("exchange").expect("it is a kind"));
+        live(&Options::workflows_from_seed(950_000 + seed).with("exchange").expect("it is a kind"));
+    }
+    for seed in 0..60 {
+        let kinds = ["small", "stops", "owners", "islands", "pushes", "forget"];
+        let o = Options::from_seed(960_000 + seed).with(kinds[seed as usize % 6]).expect("it is a kind");
+        live(&o.with("exchange").expect("it is a kind"));
+    }
+}
+
 /// Tasks without files start before the journal has their submission, and the dispatcher is killed meanwhile: an attempt that the next
 /// process does not know never ends another task.
 #[test]

@@ -48,7 +48,7 @@ pub struct MachineArgs {
 /// What is decided by whom.
 #[derive(Args, Clone, Default)]
 pub struct PolicyArgs {
-    /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark
+    /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark, two-mark-exchange
     #[arg(long, value_name = "POLICY", default_value = "lru")]
     pub eviction: String,
     /// How many ready tasks a placement of the paper looks at [default: 3200]

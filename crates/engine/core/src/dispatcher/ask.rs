@@ -402,6 +402,7 @@ impl Dispatcher {
         self.intermediates.check(&self.work);
         self.moves.collectives.sanity_check(&self.work.catalog);
         self.pushes.check(&self.schedule.executors);
+        self.two_mark.stores.sanity_check(|executor, object| self.work.catalog.holds(executor, object));
         if self.exchange.group.is_some() {
             self.exchange.check(&self.work, &self.intermediates);
         }

@@ -435,6 +435,7 @@ impl Dispatcher {
         let assignment = self.make_assignment(task, inputs, outputs, why);
         self.schedule.reserve_for(&mut self.work, now, executor, &assignment);
         self.schedule.note_passed(&self.work, pick.key, self.work.tasks.size_of(task).needs);
+        self.request_inputs(executor, &assignment, out);
         out.push(Action::Assign { executor, assignment: Box::new(assignment) });
     }
 

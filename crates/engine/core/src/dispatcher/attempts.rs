@@ -94,6 +94,8 @@ pub(super) struct Attempts {
     pub(super) arriving: FxHashMap<ObjectId, ExecutorId>,
     /// The reserved task that makes an object.
     pub(super) making: FxHashMap<ObjectId, TaskId>,
+    /// Attempts whose programs have ended, or that are over, since the last event.
+    pub(super) released: Vec<(TaskId, AttemptNo)>,
     /// Attempts given out so far.
     pub(super) n_given: u64,
     /// When it was last looked whether attempts wait behind full slots while others are idle.
@@ -300,6 +302,7 @@ impl Dispatcher {
             self.note_made(executor, run, &report, out);
         }
         if lands {
+            self.schedule.attempts.released.push((task, attempt));
             self.schedule.attempts.reserved.get_mut(&task).expect("seen above").landing = true;
             self.work.run_mut(run).tasks.n_landing += 1;
             return;

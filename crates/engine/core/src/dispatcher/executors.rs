@@ -381,6 +381,7 @@ impl Schedule {
     /// Takes a task from the executor that has it; the caller updates the executor's load.
     pub(super) fn release(&mut self, work: &mut Workload, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
+        self.attempts.released.push((task, r.attempt));
         self.run_times.not_reserved(work.tasks.stage_of(task), work.tasks.size_of(task));
         self.hold_elsewhere(work, r.needs);
         self.shares.not_held(work.owner_of(task), r.cpus, r.given_at);
@@ -645,6 +646,7 @@ impl Dispatcher {
             }
         }
         self.schedule.executors.note_ends(executor);
+        self.store_joined(executor);
         self.on_all_held(executor, &offer.held, made, out);
         self.residents.joined(&self.schedule.executors, executor);
         self.exchange.touch_exports_on(&self.work, &self.intermediates, executor);
@@ -810,6 +812,7 @@ impl Dispatcher {
         self.schedule.ready.queue.executor_left(&self.work.catalog, executor, &objects);
         self.residents_left(now, executor, &objects);
         self.pushes.executor_left(executor, true);
+        self.two_mark.executor_lost(executor);
         for (task, attempt) in lost.assigned {
             let r = self.schedule.release(&mut self.work, task);
             let is_suspect = !r.landing && how.is_suspicious();

@@ -321,6 +321,7 @@ impl Dispatcher {
                 continue;
             }
             self.residents.forget_object(object);
+            self.two_mark.stores.forget(object);
             for holder in self.work.catalog.holders_of(object).collect::<Vec<_>>() {
                 self.drop_replica(holder, object);
                 drops.entry(holder).or_default().push(object);

@@ -237,6 +237,7 @@ impl Dispatcher {
 
     pub(super) fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         self.residents.copy_added(executor, object);
+        self.store_has(executor, object);
         if self.work.catalog.add_replica(executor, object) {
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ReplicaAdded { executor, object });
@@ -252,6 +253,7 @@ impl Dispatcher {
     }
 
     pub(super) fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.two_mark.stores.dropped(executor, object);
         if self.residents.copy_dropped(executor, object) {
             return;
         }

@@ -104,6 +104,11 @@ fn hits_and_bytes_are_what_they_were() {
             "two-mark",
             [(1343, 18315341), (1759, 25656612), (2251, 34775914), (4495, 68906462), (5381, 83135007)],
         ),
+        // Without a dispatcher's word it is the same.
+        (
+            "two-mark-exchange",
+            [(1343, 18315341), (1759, 25656612), (2251, 34775914), (4495, 68906462), (5381, 83135007)],
+        ),
     ];
     for ((name, _), (golden_name, golden_hits)) in super::POLICIES.iter().zip(golden) {
         assert_eq!(*name, golden_name, "every policy has its golden numbers");

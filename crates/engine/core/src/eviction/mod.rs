@@ -17,6 +17,7 @@
 //! | `lru` | [`lru`] | the object whose last use is longest ago |
 //! | `lfu` | [`lfu`] | the object that was used least often; among equals, as `lru` |
 //! | `two-mark` | [`two_mark`] | any candidate that was not requested in this phase, each equally likely |
+//! | `two-mark-exchange` | [`stores`] | what the dispatcher says, which knows all stores; without its word, as `two-mark` |
 //!
 //! To add a policy: its file, and a line in [`POLICIES`].
 //!
@@ -30,6 +31,7 @@ pub mod lfu;
 pub mod lru;
 pub mod random;
 mod ranked;
+pub mod stores;
 pub mod two_mark;
 
 use eyas_terms::rng::Rng;
@@ -66,6 +68,7 @@ pub const POLICIES: &[(&str, fn() -> Box<dyn Eviction>)] = &[
     ("lru", || Box::new(lru::Lru::default())),
     ("random", || Box::new(random::Random::default())),
     ("two-mark", || Box::new(two_mark::TwoMark::default())),
+    (stores::EXCHANGES, || Box::new(two_mark::TwoMark::default())),
 ];
 
 /// A new policy that knows no object yet.
@@ -101,7 +104,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = by_name("mru").unwrap_err().to_string();
-        let known = "`fifo`, `lfu`, `lru`, `random`, `two-mark`";
+        let known = "`fifo`, `lfu`, `lru`, `random`, `two-mark`, `two-mark-exchange`";
         assert_eq!(error, format!("there is no eviction policy `mru`; choose one of {known}"));
     }
 

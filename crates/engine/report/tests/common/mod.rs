@@ -189,6 +189,7 @@ impl Cluster {
             slots: node.slots,
             equipment: Default::default(),
             nearby: Default::default(),
+            exchanges: false,
             walltime: None,
             memory_bytes: 1 << 30,
             cache_bytes: 1 << 30,

@@ -475,6 +475,7 @@ impl<O: Outside> Session<O> {
             // They are for the event log.
             Action::FoundPattern { .. }
             | Action::EndCollective { .. }
+            | Action::BeginPhase { .. }
             | Action::BeginPush { .. }
             | Action::EndPush { .. } => {}
             Action::RemoveParts { executor, attempts } => {

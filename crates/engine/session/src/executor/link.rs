@@ -121,6 +121,7 @@ impl DispatcherLink {
             owner: self.known_as.map(|k| k.incarnation),
             walltime: about.walltime,
             nearby: Box::new(about.nearby.clone()),
+            exchanges: core.exchanges(),
         };
         ExecutorHello {
             offer,

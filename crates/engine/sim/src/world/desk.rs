@@ -202,6 +202,7 @@ impl Desk {
             // These actions are only for the event log.
             Action::FoundPattern { .. }
             | Action::EndCollective { .. }
+            | Action::BeginPhase { .. }
             | Action::BeginPush { .. }
             | Action::EndPush { .. } => {}
             // Simulated clusters keep all runs.

@@ -147,6 +147,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
             walltime: None,
             equipment: Default::default(),
             nearby: Default::default(),
+            exchanges: false,
             name: format!("node{i}"),
             slots: N_SLOTS,
             memory_bytes: 1 << 36,

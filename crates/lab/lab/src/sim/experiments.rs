@@ -5,8 +5,8 @@ use eyas_cli::args::{bytes, duration};
 use eyas_cli::print::{count, plural, size};
 use eyas_cli::sim::{bad, named_machine, per_cent, seconds, write_json};
 use eyas_cli::{Exit, Fault};
-use eyas_core::eviction;
-use eyas_papers::experiment::{file_groups as groups, stealing};
+use eyas_core::eviction::{self, stores::EXCHANGES};
+use eyas_papers::experiment::{exchange as stores, file_groups as groups, stealing};
 use eyas_papers::workload::grouped::GroupedConfig;
 use eyas_papers::workload::shapes::{Shape, ShapeConfig};
 use eyas_sim::group::{GroupCase, simulate_group};
@@ -72,6 +72,16 @@ pub struct FileGroupsArgs {
     /// How many draws of the workload
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
+    /// Also write all results to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct ExchangeArgs {
+    /// Tasks of MI, without All-Pairs [default: as many as in the paper, and All-Pairs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    tasks: Option<u64>,
     /// Also write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -201,7 +211,8 @@ pub fn file_groups(args: &FileGroupsArgs) -> Result<Exit, Fault> {
         "eviction", "groups", "hits", "at once", "response", "ratio", "between nodes", "home"
     )?;
     let mut cells = vec![];
-    for (name, _) in eviction::POLICIES {
+    // What caches do together is no matter of groups.
+    for (name, _) in eviction::POLICIES.iter().filter(|(name, _)| *name != EXCHANGES) {
         let mut first: Option<f64> = None;
         for knows in [false, true] {
             let cell = groups::cell(&machine, &config, name, knows, args.seeds).map_err(bad)?;
@@ -222,6 +233,51 @@ pub fn file_groups(args: &FileGroupsArgs) -> Result<Exit, Fault> {
     writeln!(out, "at once: tasks whose inputs were all on their node; response: from arrival to end, mean")?;
     if let Some(path) = &args.json {
         write_json(path, &serde_json::json!({ "machine": machine, "seeds": args.seeds, "cells": cells }))?;
+    }
+    Ok(Exit::Good)
+}
+
+pub fn exchange(args: &ExchangeArgs) -> Result<Exit, Fault> {
+    let mut out = eyas_text::stdout();
+    writeln!(
+        out,
+        "{:<24} {:<19} {:>6} {:<17} {:>9} {:>11} {:>7} {:>7} {:>7} {:>14} {:>11}",
+        "",
+        "placement",
+        "window",
+        "eviction",
+        "makespan",
+        "efficiency",
+        "local",
+        "peers",
+        "home",
+        "between nodes",
+        "home"
+    )?;
+    let mut cells = vec![];
+    for case in stores::cases(args.tasks) {
+        for eviction in stores::EVICTIONS {
+            let c = stores::cell(&case, eviction).map_err(bad)?;
+            writeln!(
+                out,
+                "{:<24} {:<19} {:>6} {:<17} {:>9} {:>11} {:>7} {:>7} {:>7} {:>14} {:>11}",
+                c.case,
+                c.placement,
+                c.window,
+                c.eviction,
+                seconds(c.makespan_s),
+                per_cent(c.efficiency),
+                per_cent(c.local),
+                per_cent(c.peer),
+                per_cent(c.home),
+                size(c.peer_bytes),
+                size(c.home_bytes),
+            )?;
+            cells.push(c);
+        }
+    }
+    if let Some(path) = &args.json {
+        write_json(path, &serde_json::json!({ "cells": cells }))?;
     }
     Ok(Exit::Good)
 }

@@ -10,6 +10,7 @@
 //! | [`beyond`] | the same workloads under our own default, without faults and with them |
 //! | [`best`] | what would be possible: all data on local disks, and active storage |
 //! | [`collectives`] | beside the paper: the collective that is chosen against the best of all in hindsight |
+//! | [`exchange`] | beside the paper: caches that exchange objects as 2Mark does, and caches that each decide alone |
 //! | [`file_groups`] | beside the paper: caches that know which files are used together, and caches that do not |
 //! | [`micro`] | the micro-benchmarks of §4.2 and §4.3 |
 //! | [`provisioning`] | MI and SW under each provisioning policy |
@@ -26,6 +27,7 @@
 pub mod best;
 pub mod beyond;
 pub mod collectives;
+pub mod exchange;
 pub mod file_groups;
 pub mod micro;
 pub mod paper;

@@ -45,6 +45,7 @@ impl Log {
         let offer = Offer {
             equipment: Default::default(),
             nearby: Default::default(),
+            exchanges: false,
             walltime: None,
             name: format!("node-{n}"),
             slots: 1,
