@@ -162,7 +162,7 @@ impl Client {
     ) -> Result<RunId, NetError> {
         // The name may have a place in it, and what is behind a `?` there may be a key.
         let name = eyas_text::line_of(name).to_string();
-        let open = RequestBody::OpenRun { name: name.into(), keep: Keep::default(), into: None };
+        let open = RequestBody::OpenRun { name, keep: Keep::default(), into: None };
         let some = files.chunks(FILES_AT_ONCE).map(|some| Content::Files(some.to_vec(), nodes.to_vec()));
         let some: Vec<Content> = some.collect();
         Ok(self.stream(open, some, warn).await?.run)
