@@ -81,6 +81,9 @@ pub(crate) fn parse(
         0 => e,
         n => e.origin(&files.get(n as usize).map_or(String::new(), |path| path.display().to_string())),
     };
+    // The script itself, where it lies under its own name: what imports it has it already.
+    let own = dir.and_then(|dir| dir.join(format!("{stem}.swift")).canonicalize().ok());
+    let own = own.filter(|own| mappers::read_text(own).is_ok_and(|there| there == text));
     let mut open: Vec<(PathBuf, String)> = vec![(PathBuf::new(), text.to_owned())];
     while let Some((path, text)) = open.pop() {
         let number = files.iter().position(|known| *known == path).unwrap_or(0);
@@ -100,7 +103,7 @@ pub(crate) fn parse(
                 let message = format!("the import {} cannot be read", eyas_text::shown_path(&target));
                 name_of(&files, at.error(ErrorKind::Missing, message).caused(e))
             })?;
-            if files.contains(&target) {
+            if own.as_ref() == Some(&target) || files.contains(&target) {
                 continue;
             }
             if files.len() > FILES_MAX {

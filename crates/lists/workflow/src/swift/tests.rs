@@ -323,6 +323,15 @@ fn files_that_are_there_are_read() {
         run("type c { file l; file r; } c f[] <csv_mapper; file=\"table\">; trace(@f[1].r);").1,
         "b2\n"
     );
+    // Two that import each other, and one that imports itself, are read once each.
+    let own = "import \"script\"; import \"other\"; trace(k);";
+    write("other.swift", "import \"script\"; import \"other\"; int k = 5; trace(\"once\");");
+    write("script.swift", own);
+    let printed = run(own).1;
+    assert_eq!((printed.matches("once").count(), printed.matches("5").count()), (1, 1), "{printed}");
+    // A file of that name with another text is another script.
+    write("script.swift", "trace(\"another\");");
+    assert!(run("import \"script\"; trace(1);").1.contains("another"));
     let e = unfold_in("import \"nothing\";", &[], Some(dir.path())).unwrap_err().to_string();
     assert!(e.contains("line 1, column 8") && e.contains("nothing.swift"), "{e}");
     write("bad.swift", "int i = ;");
