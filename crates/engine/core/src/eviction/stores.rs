@@ -602,6 +602,7 @@ impl Stores {
 
     /// Checks the invariants of the module's header, and that what is in a store is there by `is_held`, too; panics when one is broken. For
     /// tests.
+    #[allow(clippy::disallowed_methods, reason = "all of them are looked at, in whatever order")]
     pub fn sanity_check(&self, is_held: impl Fn(ExecutorId, ObjectId) -> bool) {
         let mut n_global_unmarked = 0;
         let mut n_entries = 0;
