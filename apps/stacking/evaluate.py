@@ -68,12 +68,13 @@ CONFIGURATIONS = {
     "shared-fit": (NO_CACHES, "plain"),
     "ours-gz": (OURS, "unpacked"),
 }
-# What the model has to know before: programs alone, from the local disk and from a home without a limit.
+# What the model has to know before: programs alone, from the local disk and from a home without a limit, and with a node that unpacks.
 ALONE = {
     "local-gz": (NO_CACHES, "packed"),
     "local-fit": (NO_CACHES, "plain"),
     "home-gz": (NO_CACHES, "packed"),
     "home-fit": (NO_CACHES, "plain"),
+    "made-gz": (PAPERS_POLICY, "unpacked"),
 }
 GOAL = ("ours-gz", "shared-gz")
 MEASURED = 2  # a larger number when more is measured of a run, so that all are run again
