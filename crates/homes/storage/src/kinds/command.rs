@@ -530,7 +530,8 @@ impl<'a> LocationParts<'a> {
 }
 
 /// What a listing that ended well has left out all the same: `find: './a': Permission denied`, `left out: a: it is a link` of our own
-/// lines, and `NOTICE: a: Can't follow symlink` of rclone.
+/// lines, and `NOTICE: a: Can't follow symlink` of rclone. Our own come first: of many, only the first are named, and they may be about
+/// all that the listing lacks.
 fn left_out_in(said: &[u8]) -> Vec<LeftOut> {
     let said = String::from_utf8_lossy(said);
     let named = |line: &'_ str| {
@@ -542,7 +543,8 @@ fn left_out_in(said: &[u8]) -> Vec<LeftOut> {
             None => LeftOut::new("what could not be listed", rest),
         })
     };
-    said.lines().filter_map(named).collect()
+    let (own, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("left out: "));
+    own.into_iter().chain(others).filter_map(named).collect()
 }
 
 /// What a line says that `stat` printed: a size in bytes, and a version behind it.
@@ -1192,9 +1194,9 @@ mod tests {
         let found: Vec<_> =
             left_out_in(said.as_bytes()).iter().map(|left| format!("{} {}", left.name, left.why)).collect();
         let expect = [
+            "`d` it is a symbolic link",
             "`./a` Permission denied",
             "`b/c` Can't follow symlink without -L/--copy-links",
-            "`d` it is a symbolic link",
         ];
         assert_eq!(found.iter().map(|text| text.replace("'./a'", "./a")).collect::<Vec<_>>(), expect);
     }
