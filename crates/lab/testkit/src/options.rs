@@ -592,13 +592,17 @@ impl Options {
                 },
                 ..self
             },
-            // Caches that hold a part of what is read, so that what leaves one goes to another.
-            "exchange" => Options {
-                eviction: EXCHANGES.into(),
-                n_nodes: self.n_nodes.max(2 + r.below(4)),
-                cache_bytes: self.object_bytes_max * one_of(r, &[3, 6, 15]),
-                ..self
-            },
+            // Caches that hold a part of what is read, so that what leaves one goes to another. Where tasks are linked, caches have to
+            // hold what stays on the nodes.
+            "exchange" => {
+                let cache_bytes = self.object_bytes_max * one_of(r, &[3, 6, 15]);
+                Options {
+                    eviction: EXCHANGES.into(),
+                    n_nodes: self.n_nodes.max(2 + r.below(4)),
+                    cache_bytes: if self.linked { self.cache_bytes } else { cache_bytes },
+                    ..self
+                }
+            }
             "trees" => Options {
                 archive_trees: true,
                 n_nodes: self.n_nodes.max(5 + r.below(5)),
