@@ -54,6 +54,8 @@ const END_LOOK: Duration = Duration::from_millis(10);
 
 /// So much is kept of the first and of the last words on standard error.
 const SAID_BYTES: usize = 32 << 10;
+/// How a line of our own commands begins that says what a listing has left out.
+const LEFT_OUT: &str = "left out: ";
 
 /// Small objects that `several` is asked for at once.
 const SEVERAL_MAX: usize = 100;
@@ -530,21 +532,19 @@ impl<'a> LocationParts<'a> {
 }
 
 /// What a listing that ended well has left out all the same: `find: './a': Permission denied`, `left out: a: it is a link` of our own
-/// lines, and `NOTICE: a: Can't follow symlink` of rclone. Our own come first: of many, only the first are named, and they may be about
-/// all that the listing lacks.
+/// lines, and `NOTICE: a: Can't follow symlink` of rclone.
 fn left_out_in(said: &[u8]) -> Vec<LeftOut> {
     let said = String::from_utf8_lossy(said);
     let named = |line: &'_ str| {
         let by_rclone = line.split_once(" NOTICE: ").filter(|(_, rest)| rest.contains("symlink"));
-        let own = line.strip_prefix("find: ").or_else(|| line.strip_prefix("left out: "));
+        let own = line.strip_prefix("find: ").or_else(|| line.strip_prefix(LEFT_OUT));
         let rest = own.or(by_rclone.map(|(_, rest)| rest))?;
         Some(match rest.split_once(": ") {
             Some((name, why)) => LeftOut::new(name, why),
             None => LeftOut::new("what could not be listed", rest),
         })
     };
-    let (own, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("left out: "));
-    own.into_iter().chain(others).filter_map(named).collect()
+    said.lines().filter_map(named).collect()
 }
 
 /// What a line says that `stat` printed: a size in bytes, and a version behind it.
@@ -603,10 +603,38 @@ fn filled(line: &str, fill: &dyn Fn(&str) -> Option<String>) -> String {
     out
 }
 
+/// What a command printed as errors: the beginning and the end of it.
+#[derive(Default)]
+struct Said {
+    /// Lines of our own commands that say what a listing has left out. They may stand anywhere.
+    left_out: Vec<u8>,
+    /// All other lines.
+    others: Vec<u8>,
+}
+
+impl Said {
+    fn read(stderr: impl Read) -> Said {
+        let (mut stderr, mut said) = (BufReader::new(stderr), Said::default());
+        let (mut line, mut is_start, mut is_own) = (Vec::new(), true, false);
+        // A line without an end comes in pieces.
+        while let Ok(1..) = (&mut stderr).take(4096).read_until(b'\n', &mut line) {
+            is_own = if is_start { line.starts_with(LEFT_OUT.as_bytes()) } else { is_own };
+            is_start = line.ends_with(b"\n");
+            let kept = if is_own { &mut said.left_out } else { &mut said.others };
+            kept.append(&mut line);
+            // The first words say what went wrong first, the last ones why it ended.
+            if kept.len() > 2 * SAID_BYTES {
+                kept.drain(SAID_BYTES..kept.len() - SAID_BYTES);
+            }
+        }
+        said
+    }
+}
+
 /// A command that runs, and what it prints as errors. Whoever drops it ends the command with all that it started.
 struct Running {
     child: Child,
-    said: Option<std::thread::JoinHandle<Vec<u8>>>,
+    said: Option<std::thread::JoinHandle<Said>>,
     has_ended: bool,
     _tie: Tie,
 }
@@ -616,18 +644,8 @@ impl Running {
         let started = tied::spawn(command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()));
         let (mut child, tie) =
             started.map_err(|error| Error::from_io(place.operation, place.location, error))?;
-        let mut stderr = child.stderr.take();
-        let said = std::thread::spawn(move || {
-            let (mut kept, mut block) = (Vec::new(), [0; 4096]);
-            while let Some(Ok(n @ 1..)) = stderr.as_mut().map(|stderr| stderr.read(&mut block)) {
-                kept.extend_from_slice(&block[..n]);
-                // The first words say what went wrong first, the last ones why it ended.
-                if kept.len() > 2 * SAID_BYTES {
-                    kept.drain(SAID_BYTES..kept.len() - SAID_BYTES);
-                }
-            }
-            kept
-        });
+        let stderr = child.stderr.take().expect("it is a pipe");
+        let said = std::thread::spawn(move || Said::read(stderr));
         Ok(Running { child, said: Some(said), has_ended: false, _tie: tie })
     }
 
@@ -655,8 +673,8 @@ impl Running {
         let status = self.wait().map_err(|error| Error::from_io(place.operation, place.location, error))?;
         let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
         match status.success() {
-            true => Ok(said),
-            false => Err(explain(place, name, status, &said)),
+            true => Ok([said.left_out, said.others].concat()),
+            false => Err(explain(place, name, status, &said.others)),
         }
     }
 }
@@ -1194,11 +1212,22 @@ mod tests {
         let found: Vec<_> =
             left_out_in(said.as_bytes()).iter().map(|left| format!("{} {}", left.name, left.why)).collect();
         let expect = [
-            "`d` it is a symbolic link",
             "`./a` Permission denied",
             "`b/c` Can't follow symlink without -L/--copy-links",
+            "`d` it is a symbolic link",
         ];
         assert_eq!(found.iter().map(|text| text.replace("'./a'", "./a")).collect::<Vec<_>>(), expect);
+    }
+
+    #[test]
+    fn what_our_own_commands_leave_out_is_kept_among_many_lines() {
+        let line = format!("find: loop {}\n", "x".repeat(90));
+        let many = line.repeat(4 * SAID_BYTES / line.len());
+        let printed = format!("{many}left out: links: too often\n{many}end");
+        let said = Said::read(printed.as_bytes());
+        assert_eq!(said.left_out, b"left out: links: too often\n");
+        assert!(said.others.len() <= 2 * SAID_BYTES && said.others.starts_with(line.as_bytes()));
+        assert!(said.others.ends_with(b"end"));
     }
 
     /// Gives some bytes and then an error.
