@@ -221,6 +221,17 @@ impl Folder {
         }
     }
 
+    /// The names in a folder below the root, in any order; none where there is no such folder.
+    fn names_in(&self, folder: &str) -> Result<Vec<String>> {
+        let path = self.root.join(folder);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            Err(error) => return Err(io_error("read", &path, &error)),
+        };
+        Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    }
+
     fn path_aside(&self, aside: &Aside) -> PathBuf {
         self.root.join("aside").join(format!("{}-{}", aside.digest, aside.by))
     }
@@ -505,13 +516,7 @@ impl Holding for Folder {
     }
 
     fn aside(&self) -> Result<Vec<Aside>> {
-        let path = self.root.join("aside");
-        let entries = match fs::read_dir(&path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-            Err(error) => return Err(io_error("read", &path, &error)),
-        };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = self.names_in("aside")?.into_iter();
         let aside_of = |name: String| {
             let (digest, by) = name.split_once('-')?;
             Some(Aside { digest: digest.parse().ok()?, by: by.to_owned() })

@@ -173,14 +173,7 @@ impl Folder {
     }
 
     fn said_labels(&self) -> Result<Vec<String>> {
-        let path = self.root.join("said");
-        let entries = match fs::read_dir(&path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-            Err(error) => return Err(io_error("read", &path, &error)),
-        };
-        let mut labels: Vec<String> =
-            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut labels = self.names_in("said")?;
         labels.sort();
         Ok(labels)
     }
