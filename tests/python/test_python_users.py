@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import eyas
 import pytest
+from eyas import _ffi
 
 
 def test_users_come_change_and_go(tmp_path: Path) -> None:
@@ -75,3 +77,20 @@ def test_users_who_are_added_at_once_have_keys_of_their_own(tmp_path: Path) -> N
         for name, key in zip(names, keys):
             with eyas.connect(key) as client:
                 assert [user.name for user in client.users()] == [name]
+
+
+def test_nobody_else_hears_of_what_a_user_calls(tmp_path: Path) -> None:
+    """Whoever listens under the number of another user's client hears nothing."""
+    with eyas.Cluster(nodes=1, slots=1) as cluster:
+        keys = [cluster.add_user(name, tmp_path / f"{name}.json") for name in ("ada", "bo")]
+        with eyas.connect(keys[0]) as ada:
+            assert ada.submit(sum, [1, 2]).result() == 3
+            assert ada._calls is not None
+            theirs = _ffi.Ends(keys[1], ada._calls._listener)
+            heard: list[object] = []
+            thread = threading.Thread(target=lambda: heard.append(theirs.next(None)))
+            thread.start()
+            assert ada.submit(sum, [3, 4]).result() == 7
+            theirs.stop()
+            thread.join()
+            assert heard == [None]

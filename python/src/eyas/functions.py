@@ -614,7 +614,10 @@ class Calls:
         # The runs that another client may ask for, and the open file that names them.
         self._named: list[int] = []
         self._named_file: io.TextIOWrapper | None = None
-        self._name = uuid.uuid4().hex[:8]
+        name = uuid.uuid4()
+        self._name = name.hex[:8]
+        # What runs are submitted under, of which the thread that hears of ends is told.
+        self._listener = name.int & 0xFFFF_FFFF_FFFF_FFFF
         self._n_calls = 0
         self._n_batches = 0
         self._pid = os.getpid()
@@ -625,6 +628,8 @@ class Calls:
         self._waiting: set[CallFuture] = set()
         # The run that calls are added to while it goes on.
         self._run: int | None = None
+        # The latest run that has ended.
+        self._ended_run = -1
         self._gone: BaseException | None = None
         # Names of functions that have returned something large. The next one stays where it is made until somebody asks for it.
         self._large: set[str] = set()
@@ -643,7 +648,7 @@ class Calls:
             self._env.append(("PYTHONPATH", python_path))
         try:
             self._connection = _ffi.Connection(join)
-            self._ends = _ffi.Ends(join)
+            self._ends = _ffi.Ends(join, self._listener)
         except _ffi.FfiError as error:
             raise_ours(error)
         self._threads = [
@@ -761,21 +766,29 @@ class Calls:
         self._remove_forgotten()
         try:
             calls = [future._call for future in batch if future._call is not None]
-            run = self._connection.submit_calls(name, calls, None, "")
+            ends = self._ends
+            run, is_heard = self._connection.submit_calls(name, calls, None, "", self._listener)
             assert run is not None
         except BaseException as error:
             self._fail(batch, error)
             if isinstance(error, _ffi.FfiError):
                 raise_ours(error)
             raise
+        self._have_run(batch, run, ends if is_heard else None)
+        with self._lock:
+            self._named.append(run)
+            self._note_named()
+        return batch
+
+    def _have_run(self, batch: list[CallFuture], run: int, heard_by: _ffi.Ends | None) -> None:
+        """The cluster has calls as tasks of a run, of whose ends it tells those who listened when it was given to them."""
         with self._lock:
             for future in batch:
                 future._run = run
                 future._call = None
-            self._named.append(run)
-            self._note_named()
-        self._ends.follow(run)
-        return batch
+            # Others that listen since then may have been too late.
+            if self._ends is not heard_by:
+                self._ends.follow(run)
 
     def _cluster(self) -> tuple[str, set[int]]:
         """The cluster's id, and the runs that it knows. Errors: FfiError, it does not answer."""
@@ -996,34 +1009,34 @@ class Calls:
         calls = [future._call for future in batch if future._call is not None]
         self._n_batches += 1
         token = f"{self._name}-{self._n_batches}"
+        ends = self._ends
         try:
-            run = self._give_calls(calls, token)
+            run, is_heard = self._give_calls(calls, token)
         except ClusterLost:
             # A dispatcher that was started again answers to a new connection, and knows the batch by its token.
-            run = self._give_calls(calls, token)
+            run, is_heard = self._give_calls(calls, token)
+        self._have_run(batch, run, ends if is_heard else None)
         with self._lock:
-            for future in batch:
-                future._run = run
-                future._call = None
             unwanted = [future._id for future in batch if future._is_unwanted]
         for task in unwanted:
             assert task is not None
             self._cancel_task(run, task)
 
-    def _give_calls(self, calls: list[dict[str, object]], token: str) -> int:
-        """Give calls to the cluster, once for each token. Gives their run."""
-        run = self._run
+    def _give_calls(self, calls: list[dict[str, object]], token: str) -> tuple[int, bool]:
+        """Give calls to the cluster, once for each token. Gives their run, and whether its ends are heard of."""
+        submit, into = self._connection.submit_calls, self._run
         try:
-            added = self._connection.submit_calls("functions", calls, run, token) if run is not None else None
-            if run is None or added is None:
-                run = self._connection.submit_calls("functions", calls, None, token)
+            run, is_heard = None, False
+            if into is not None:
+                run, is_heard = submit("functions", calls, into, token, self._listener)
+            if run is None:
+                run, is_heard = submit("functions", calls, None, token, self._listener)
                 assert run is not None
                 with self._lock:
-                    self._run = run
-                self._ends.follow(run)
+                    self._run = run if run > self._ended_run else None
         except _ffi.FfiError as error:
             raise_ours(error)
-        return run
+        return run, is_heard
 
     def _fail(self, batch: list[CallFuture], error: BaseException) -> None:
         for future in batch:
@@ -1049,6 +1062,7 @@ class Calls:
             run, ended, is_over = found
             if is_over:
                 with self._lock:
+                    self._ended_run = max(self._ended_run, run)
                     if self._run == run:
                         self._run = None
             for task in ended:
@@ -1067,7 +1081,7 @@ class Calls:
         try:
             if self._is_gone():
                 return False
-            ends = _ffi.Ends(self._join)
+            ends = _ffi.Ends(self._join, self._listener)
             with self._lock:
                 if self._is_gone():
                     return False  # it was closed meanwhile, and has stopped the one before this

@@ -1,7 +1,7 @@
 //! `eyas dispatcher`: the part that holds the queue and decides.
 
 use crate::args::{KeepArgs, PolicyArgs, address, host_port};
-use crate::runtimes::service_runtime;
+use crate::runtimes::{serve, service_runtime};
 use crate::{Exit, Fault, local};
 use clap::Args;
 use eyas_core::group::Membership;
@@ -53,8 +53,7 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
             .map(|membership| GroupOptions { membership, join: args.group }),
         ..DispatcherOptions::local(&args.dir)
     };
-    service_runtime()
-        .block_on(eyas_runtime::dispatcher::run(options))
+    serve(&service_runtime(), eyas_runtime::dispatcher::run(options))
         .map(|()| Exit::Good)
         .map_err(|e| Fault::new(Exit::Cluster, e))
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{JoinArgs, NodeArgs, duration};
 use crate::print::reason;
-use crate::runtimes::service_runtime;
+use crate::runtimes::{serve, service_runtime};
 use crate::{Exit, Fault, clusters, declared, dirs, equipment, local, node, probe, provide, tmpfs, walltime};
 use clap::Args;
 use eyas_client::JoinFile;
@@ -155,7 +155,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         scratch.begin()?;
     }
     let runtime = service_runtime();
-    let result = runtime.block_on(eyas_runtime::executor::run(options));
+    let result = serve(&runtime, eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
     // the process alive.
     runtime.shutdown_background();

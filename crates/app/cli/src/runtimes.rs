@@ -13,3 +13,14 @@ pub fn service_runtime() -> tokio::runtime::Runtime {
         .build()
         .expect("a runtime with two threads can be made")
 }
+
+/// Runs the loop of a dispatcher or an executor on a thread of the runtime, where what wakes it wakes no other thread for it.
+pub fn serve<T: Send + 'static>(
+    runtime: &tokio::runtime::Runtime,
+    service: impl Future<Output = T> + Send + 'static,
+) -> T {
+    match runtime.block_on(runtime.spawn(service)) {
+        Ok(result) => result,
+        Err(ended) => std::panic::resume_unwind(ended.into_panic()),
+    }
+}

@@ -117,8 +117,9 @@ impl Connection {
 
     /// Gives calls of functions: to the run `into`, as long as it goes on, or as a new run. `token`: calls that were added under it are
     /// not added again. Gives the number of the run; `None`: `into` takes no more, as no run takes more where several dispatchers have
-    /// its calls: they tell of the ends of their own parts, and a part may have ended.
-    #[pyo3(signature = (name, calls, into, token))]
+    /// its calls: they tell of the ends of their own parts, and a part may have ended. `listener`: whose [`crate::ends::Ends`] are to
+    /// hear of them; also says whether these do, as long as they are the same, or have to follow the run.
+    #[pyo3(signature = (name, calls, into, token, listener))]
     fn submit_calls(
         &self,
         py: Python<'_>,
@@ -126,12 +127,16 @@ impl Connection {
         calls: Vec<Call>,
         into: Option<u32>,
         token: &str,
-    ) -> PyResult<Option<u32>> {
+        listener: u64,
+    ) -> PyResult<(Option<u32>, bool)> {
         let list = tasks_of(calls, "/".as_ref()).map_err(|e| of(Fault::from(e)))?;
         let Some(run) = into.map(RunId) else {
             // Answers of functions are read to their last byte.
             let keep = Keep { files: false, printed: true };
-            return self.submit(py, name, keep, list).map(Some);
+            let arrays = list.shared_arrays();
+            let (run, is_heard) =
+                ask!(self, py, |client| client.submit_for(listener, name, keep, arrays, |_| ()))?;
+            return Ok((Some(run.0), is_heard));
         };
         let addition =
             Addition { run, token: token.into(), digest: words::digest_of(&list).map_err(of_fault)? };
@@ -147,8 +152,8 @@ impl Connection {
             }
         })?;
         match added {
-            Ok(accepted) => Ok(accepted.map(|accepted| accepted.run.0)),
-            Err(NetError::Refused(_)) => Ok(None),
+            Ok(accepted) => Ok((accepted.map(|accepted| accepted.run.0), true)),
+            Err(NetError::Refused(_)) => Ok((None, false)),
             Err(error) => Err(of(error)),
         }
     }

@@ -68,12 +68,19 @@ pub struct Ends {
 
 #[pymethods]
 impl Ends {
+    /// `listener`: the number under which runs are submitted that it hears of without [`Self::follow`].
     #[new]
-    fn new(py: Python<'_>, join: PathBuf) -> PyResult<Ends> {
+    fn new(py: Python<'_>, join: PathBuf, listener: u64) -> PyResult<Ends> {
         let runtime = runtime();
         let file = JoinFile::named(join);
-        let client =
-            wait_for(py, &runtime, reach(&file, |_| ()))?.map_err(|unreached| of(unreached.error))?;
+        let reached = async {
+            let mut client = reach(&file, |_| ()).await.map_err(|unreached| unreached.error)?;
+            if !client.is_to_several() {
+                client.listen(listener).await?;
+            }
+            Ok::<_, NetError>(client)
+        };
+        let client = wait_for(py, &runtime, reached)?.map_err(of)?;
         let (tell, told) = unbounded_channel();
         Ok(Ends { connection: Mutex::new((client, told)), runtime, tell })
     }

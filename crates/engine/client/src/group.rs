@@ -411,6 +411,7 @@ impl Shared {
             }
             RequestBody::FollowEnds { run } => return self.follow(number, run),
             RequestBody::SubmitRun { .. }
+            | RequestBody::Listen { .. }
             | RequestBody::AddArray { .. }
             | RequestBody::WantFiles { .. }
             | RequestBody::JoinRun { .. }

@@ -144,7 +144,23 @@ impl Client {
         warn: impl FnMut(&str),
     ) -> Result<RunId, NetError> {
         let open = RequestBody::OpenRun { name: name.into(), keep, into: None };
-        Ok(self.stream(open, arrays.into_iter().map(Content::Tasks), warn).await?.run)
+        Ok(self.stream(open, arrays.into_iter().map(Content::Tasks), None, warn).await?.0.run)
+    }
+
+    /// Submits a run for a client that listens ([`Self::listen`]). Also says whether the listener hears of its tasks: otherwise it is
+    /// for the client to follow the run. `warn`: as of [`Self::submit`].
+    pub async fn submit_for(
+        &mut self,
+        listener: u64,
+        name: &str,
+        keep: Keep,
+        arrays: impl IntoIterator<Item = Arc<TaskArray>>,
+        warn: impl FnMut(&str),
+    ) -> Result<(RunId, bool), NetError> {
+        let open = RequestBody::OpenRun { name: name.into(), keep, into: None };
+        let tasks = arrays.into_iter().map(Content::Tasks);
+        let (accepted, is_heard) = self.stream(open, tasks, Some(listener), warn).await?;
+        Ok((accepted.run, is_heard))
     }
 
     /// Has files of home brought to nodes before any task reads them: a run that ends when they are there. Returns when it is
@@ -165,7 +181,7 @@ impl Client {
         let open = RequestBody::OpenRun { name, keep: Keep::default(), into: None };
         let some = files.chunks(FILES_AT_ONCE).map(|some| Content::Files(some.to_vec(), nodes.to_vec()));
         let some: Vec<Content> = some.collect();
-        Ok(self.stream(open, some, warn).await?.run)
+        Ok(self.stream(open, some, None, warn).await?.0.run)
     }
 
     /// Adds tasks to a run that goes on; returns when that is durable. Tasks that were already added with the
@@ -178,34 +194,38 @@ impl Client {
         warn: impl FnMut(&str),
     ) -> Result<Accepted, NetError> {
         let open = RequestBody::OpenRun { name: name.into(), keep: Keep::default(), into: Some(addition) };
-        self.stream(open, arrays.into_iter().map(Content::Tasks), warn).await
+        Ok(self.stream(open, arrays.into_iter().map(Content::Tasks), None, warn).await?.0)
     }
 
+    /// Also says whether it was sent for the listener.
     async fn stream(
         &mut self,
         open: RequestBody,
         content: impl IntoIterator<Item = Content>,
+        listener: Option<u64>,
         warn: impl FnMut(&str),
-    ) -> Result<Accepted, NetError> {
+    ) -> Result<(Accepted, bool), NetError> {
         let mut content = content.into_iter();
         let (first, second) = (content.next(), content.next());
         let (is_alone, number) = (!self.is_to_several(), self.next);
-        match (open, first, second) {
+        let is_heard = match (open, first, second) {
             // What is small costs no more than one round trip.
             (RequestBody::OpenRun { name, keep, into }, Some(Content::Tasks(array)), None) if is_alone => {
                 self.send_queries().await?;
-                self.send(RequestBody::SubmitRun { name, keep, into, array })?;
+                self.send(RequestBody::SubmitRun { name, keep, into, array, listener })?;
+                listener.is_some()
             }
             (open, first, second) => {
                 let run = match self.ask(open).await? {
                     ReplyBody::RunOpened { run, .. } => run,
-                    ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
+                    ReplyBody::RunAccepted { run, again, .. } => return Ok((Accepted { run, again }, false)),
                     _ => return Err(makes_no_sense("a submission")),
                 };
                 self.fill(run, first.into_iter().chain(second).chain(content)).await?;
+                false
             }
-        }
-        self.accepted(number, warn).await
+        };
+        Ok((self.accepted(number, warn).await?, is_heard))
     }
 
     /// Sends what a submission consists of, and that this is all.
@@ -354,6 +374,14 @@ impl Client {
     /// [`ReplyBody::Prints`] with the number that is returned, the last of them without a `next`.
     pub fn follow_ends(&mut self, run: RunId) -> Result<u64, NetError> {
         self.send(RequestBody::FollowEnds { run })
+    }
+
+    /// Asks the same for each run that is submitted for this listener from now on ([`Self::submit_for`]). For one dispatcher only.
+    pub async fn listen(&mut self, listener: u64) -> Result<(), NetError> {
+        match self.ask(RequestBody::Listen { listener }).await? {
+            ReplyBody::Kept => Ok(()),
+            _ => Err(makes_no_sense("a listener")),
+        }
     }
 
     /// What an attempt printed to standard output from byte `at` on, a part of it; empty where nothing is kept. `drop`: all before

@@ -497,6 +497,8 @@ pub enum RequestBody {
         keep: Keep,
         into: Option<Addition>,
         array: Arc<TaskArray>,
+        /// Whoever listens under this number hears of the tasks' ends as after `FollowEnds`.
+        listener: Option<u64>,
     },
     AbortRun {
         run: RunId,
@@ -609,6 +611,10 @@ pub enum RequestBody {
     /// is `None` in the last answer, when all tasks have ended.
     FollowEnds {
         run: RunId,
+    },
+    /// Asks the same for each run that is submitted from now on for this listener, by the same user. Answered with `Kept` at once.
+    Listen {
+        listener: u64,
     },
 }
 

@@ -40,6 +40,7 @@ pub(super) struct Prints {
     /// The runs of which everything that their tasks print is kept.
     pub(super) whole: BTreeSet<RunId>,
     followers: Vec<EndsFollower>,
+    listeners: Vec<Listener>,
     at_hand: AtHand,
 }
 
@@ -50,6 +51,15 @@ struct EndsFollower {
     run: RunId,
     /// Tasks that have ended and that the client has not heard of.
     untold: VecDeque<TaskId>,
+}
+
+/// A client that hears of the tasks of runs which are submitted for it.
+struct Listener {
+    connection: u64,
+    /// The number of its request.
+    number: u64,
+    /// The number that it goes by.
+    listener: u64,
 }
 
 /// What tasks of functions printed, in which their results come back: an answer need not wait for the disk to give it back. Everything
@@ -117,6 +127,13 @@ impl Prints {
     pub(super) fn left(&mut self, connection: u64) {
         self.looks.retain(|_, look| look.connection != connection);
         self.followers.retain(|follower| follower.connection != connection);
+        self.listeners.retain(|listener| listener.connection != connection);
+    }
+
+    /// A client listens, under one number at a time.
+    pub(super) fn listen(&mut self, listener: u64, connection: u64, number: u64) {
+        self.listeners.retain(|other| other.connection != connection);
+        self.listeners.push(Listener { connection, number, listener });
     }
 
     /// The end of a task is durable.
@@ -277,6 +294,16 @@ impl<O: Outside> Session<O> {
         };
         let untold = self.core.work().tasks_of(run, 0).filter(has_ended).collect();
         self.prints.followers.push(EndsFollower { connection, number, run, untold });
+    }
+
+    /// A run was submitted on a connection for a listener, who follows it where both are the same user.
+    pub(super) fn tell_listener(&mut self, connection: u64, listener: u64, run: RunId) {
+        let user = self.principal_of(connection);
+        let is_theirs =
+            |other: &&Listener| other.listener == listener && self.principal_of(other.connection) == user;
+        if let Some(Listener { connection, number, .. }) = self.prints.listeners.iter().find(is_theirs) {
+            self.on_follow_ends(*connection, *number, run);
+        }
     }
 
     /// Tells clients of the tasks that have ended since they heard last.

@@ -30,8 +30,8 @@ impl<O: Outside> Session<O> {
                 Err(reason) => self.refuse(connection, number, reason),
             },
             RequestBody::CommitRun { run } => self.on_commit(connection, number, run),
-            RequestBody::SubmitRun { name, keep, into, array } => {
-                self.on_submit(connection, number, (name, keep, into), array)
+            RequestBody::SubmitRun { name, keep, into, array, listener } => {
+                self.on_submit(connection, number, (name, keep, into), array, listener)
             }
             RequestBody::AbortRun { run } => {
                 if self.submissions.is_by(run, connection) && !self.submissions.sealed.contains(&run) {
@@ -54,6 +54,10 @@ impl<O: Outside> Session<O> {
             },
             RequestBody::Prints { run, which, from } => self.on_prints(connection, number, run, which, from),
             RequestBody::FollowEnds { run } => self.on_follow_ends(connection, number, run),
+            RequestBody::Listen { listener } => {
+                self.prints.listen(listener, connection, number);
+                self.reply(connection, number, ReplyBody::Kept);
+            }
             RequestBody::ReadPrinted { run, task, attempt, at, drop } => {
                 match self.find(connection, run, &task) {
                     Ok(task) => {

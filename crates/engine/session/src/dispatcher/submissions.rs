@@ -135,6 +135,7 @@ impl<O: Outside> Session<O> {
         number: u64,
         (name, keep, into): (String, Keep, Option<Addition>),
         array: Arc<TaskArray>,
+        listener: Option<u64>,
     ) {
         if self.group.is_some() {
             let reason = "a dispatcher of a group takes submissions in parts, one for each dispatcher";
@@ -147,6 +148,11 @@ impl<O: Outside> Session<O> {
         self.open(connection, run, name, keep, into);
         self.take_array(connection, run, array);
         self.on_commit(connection, number, run);
+        if self.submissions.sealed.contains(&run)
+            && let Some(listener) = listener
+        {
+            self.tell_listener(connection, listener, run);
+        }
     }
 
     /// A submission begins: of a run, of a part of one, or into one.

@@ -146,7 +146,8 @@ impl<O: Outside> Session<O> {
             | RequestBody::CommitRun { .. }
             | RequestBody::AbortRun { .. }
             | RequestBody::Status
-            | RequestBody::Users => None,
+            | RequestBody::Users
+            | RequestBody::Listen { .. } => None,
             RequestBody::WatchRun { run, .. }
             | RequestBody::Explain { run: Some(run), .. }
             | RequestBody::Logs { run: Some(run), .. }
