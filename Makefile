@@ -38,7 +38,7 @@ portal: $(EYAS) $(VENV)/.apps $(VENV)/.portal ## the web portal for astronomers,
 	$(PY) apps/portal/serve.py --dir portal-data
 
 demo: $(EYAS) $(VENV)/.apps ## set up, then stack a sky survey through eyas (a few minutes); results in demo/
-	$(PY) apps/stacking/demo.py $(EYAS) --dir demo
+	$(PY) apps/stacking/demo.py $(EYAS) --dir demo --exposures 80
 
 test: $(EYAS) $(LAB) $(VENV)/.apps $(VENV)/.portal $(VENV)/.test $(VENV)/.site ## set up, then run all tests
 	$(PY) scripts/test.py
