@@ -77,7 +77,7 @@ ALONE = {
     "made-gz": (PAPERS_POLICY, "unpacked"),
 }
 GOAL = ("ours-gz", "shared-gz")
-MEASURED = 2  # a larger number when more is measured of a run, so that all are run again
+MEASURED = 3  # a larger number when more is measured of a run, so that all are run again
 PROFILE_OBJECTS, PROFILE_ROUNDS = 40, 3
 
 
@@ -191,6 +191,8 @@ def open_survey(folder: Path, n_files: int, args: argparse.Namespace) -> Survey:
     is_made = generator.is_made(folder, options)
     start = time.monotonic()
     truth = generator.make(folder, options, min(os.cpu_count() or 1, 8))
+    # What was made is not written to the disk while something is measured.
+    os.sync()
     how = "is there already" if is_made else f"made in {time.monotonic() - start:.0f} s"
     say(
         f"survey: {n_files} images of {truth['fit_bytes']:,} bytes, {truth['gz_bytes']:,} packed, {how}; "
@@ -257,7 +259,8 @@ def counts_of(events: Path) -> Json:
     A task is a miss when its image, packed or plain, was read from home for it, `remote` when it was copied from another node, and
     local otherwise, also where another task of its node was fetching it already (as in docs/results/data-diffusion.md).
     Bytes: `home`, `peer` crossed links; `local` is what programs read of images on their node's disk. `start_s` is from the
-    submission until the first task is given out: nodes are still joining.
+    submission until the first task is given out: nodes are still joining. `making_s` is the median time from a packed image's arrival
+    on a node until the plain one is there; None where no node unpacks.
     """
     small: dict[int, set[int]] = {}
     reports: dict[int, Json] = {}
@@ -287,6 +290,7 @@ def counts_of(events: Path) -> Json:
         "program_cpu_s": 0.0,
         "program_s": 0.0,
     }
+    making_ns = []
     for task, report in reports.items():
         images = [entry for entry in report["inputs"] if entry["object"] not in small[task]]
         # `remote_hit` says from whom.
@@ -298,6 +302,8 @@ def counts_of(events: Path) -> Json:
         came = "home" if outcomes & {"miss", "direct"} else "remote" if "remote_hit" in outcomes else "local"
         counts[f"n_{came}"] += 1
         counts["n_made"] += "made" in outcomes
+        if images[-1]["outcome"] == "made" and len(images) > 1:
+            making_ns.append(images[-1]["wait_ns"] - images[-2]["wait_ns"])
         for entry in images:
             if entry["outcome"] in ("miss", "direct"):
                 counts["home_bytes"] += entry["size_bytes"]
@@ -317,6 +323,7 @@ def counts_of(events: Path) -> Json:
     return {key: round(value, 3) if isinstance(value, float) else value for key, value in counts.items()} | {
         # A submission of one request is given out within half a millisecond.
         "start_s": start_s,
+        "making_s": round(statistics.median(making_ns) / 1e9, 6) if making_ns else None,
         "n_done": len(reports),
     }
 

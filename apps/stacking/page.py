@@ -71,46 +71,80 @@ def read(path: Path, mark: str) -> Json:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the model knows of a machine before a run. Seconds are of one stack, on as many processors as the run has.
+    """What the model knows of a machine before a run. Seconds are of one stack, on as many nodes as the run has.
 
-    `local_s` is C + R_l, its image on the local disk; `home_s` is C + R_s, its image from a home without a limit; `made_s` is what a
-    node adds to make the plain file of a packed one. `start_s` is once, until the first task is given out. Bytes are of a
-    file at home, and of what a stack writes.
+    `local_s` is C + R_l, its image on the local disk; `home_s` is C + R_s, its image from a home without a limit. `making_s` is the
+    time in which a processor that does nothing else makes the plain file of a packed one. `start_s` is once, until the first task is
+    given out. Bytes are of a file at home, and of what a stack writes. All nodes share `n_processors`.
     """
 
     start_s: float
     local_s: float
     home_s: float
-    made_s: float
+    making_s: float
     file_bytes: float
     output_bytes: float
+    n_processors: int
 
 
 def model_s(experiment: Json, costs: Costs) -> float:
     """T_N(D), the time that a workload takes, in seconds: Raicu09 section 3.1, asked before the run.
 
-    The hit ratio is the ideal one, 1 - 1/locality, or 0 without caches. By equations 4 and 5 the processors are busy for
-    K (C + R_l HR_l + R_s HR_s) / N. How R_s depends on how many read at once the paper leaves open; here home cannot give more than
-    its rate, and files come while programs compute. So the workload takes as long as the slower of both, and in front of it
-    stands the first file of each node, or behind it the last program.
+    The hit ratio is the ideal one, 1 - 1/locality, or 0 without caches. Equations 4 and 5 have C + R_l for a hit and C + R_s for
+    another stack, on N processors. The paper leaves open what R_s is where several read, and what happens at the same time. Here:
 
-    The paper's policy gives a free processor a task whose file is there, as long as there is one. Then files come only while
-    programs compute whose file has just come, and the others follow after it.
+    - Home divides its rate evenly among the nodes that read. A node keeps its part between two reads.
+    - Programs, unpacking and copying share the processors, of which there may be fewer than nodes.
+    - A node is given one stack beside the one that it computes. By the paper's policy that is one whose file is there, as long as
+      there is one. So of several stacks of a file the last one is computed while the next file comes and is unpacked. Where each
+      stack has its own file, two are on their way (`two_on_their_way_s`).
+    - `affinity` fetches while programs compute, and while the node unpacks. So the workload takes as long as the slowest of home,
+      slots and processors, with the first file in front of it or the last one behind it.
 
-    Not in it: chance, which keeps either of them from being busy all the time where both are nearly as slow.
+    Not in it: copies between nodes, and that one node may have more to do than another.
     """
     n_tasks, n_nodes = int(experiment["n_objects"]), int(experiment["nodes"])
     rate = bytes_of(experiment["home_rate"])
     placement, reads = CONFIGURATIONS[experiment["configuration"]]
     n_fetched = n_tasks if placement == NO_CACHES else int(experiment["n_files"])
-    made_s = costs.made_s if reads == "unpacked" else 0.0
-    hits_s = (n_tasks - n_fetched) * costs.local_s / n_nodes
-    fetched_s = n_fetched * (costs.home_s + made_s) / n_nodes
-    first_s = min(n_nodes, n_fetched) * costs.file_bytes / rate + made_s
-    home_s = (n_fetched * costs.file_bytes + n_tasks * costs.output_bytes) / rate + costs.local_s + made_s
-    if placement == PAPERS_POLICY:
-        return costs.start_s + max(first_s + fetched_s, home_s) + hits_s
-    return costs.start_s + max(first_s + fetched_s + hits_s, home_s)
+    making_s = costs.making_s if reads == "unpacked" else 0.0
+    copying_s = max(0.0, costs.home_s - costs.local_s)
+    # Of one node: its part of home for a file and for what a stack writes; its part of the processors for a program and a file.
+    link_s, output_s = (n_nodes * size / rate for size in (costs.file_bytes, costs.output_bytes))
+    share = n_nodes / costs.n_processors
+    program_work_s, file_work_s = min(share, 1.0) * costs.local_s, share * (copying_s + making_s)
+    bring_s = link_s + copying_s + making_s
+    stacks, files = n_tasks / n_nodes, n_fetched / n_nodes
+    if placement not in (NO_CACHES, PAPERS_POLICY):
+        last = n_tasks / n_fetched  # so many stacks are of the last file
+        home_s = files * link_s + (stacks - last) * output_s + copying_s + making_s + last * costs.local_s
+        slots_s = bring_s + stacks * costs.local_s
+        processors_s = link_s + stacks * program_work_s + files * file_work_s
+        return costs.start_s + max(home_s, slots_s, processors_s)
+    # Objects are dealt evenly, so files of one stack are there only where there are less than two for each file.
+    own = max(0, 2 * n_fetched - n_tasks) / n_nodes
+    own_s = two_on_their_way_s(
+        link_s + output_s,
+        max(costs.local_s, program_work_s + file_work_s),
+        bring_s + output_s + costs.local_s,
+    )
+    shared_s = max(costs.local_s, bring_s)
+    slowest_s = own_s if own == files else shared_s
+    ends_s = bring_s + costs.local_s - slowest_s
+    return costs.start_s + ends_s + own * own_s + (files - own) * shared_s + (stacks - files) * costs.local_s
+
+
+def two_on_their_way_s(link_s: float, computing_s: float, alone_s: float) -> float:
+    """Seconds from one stack to the next on a node that has two on their way, each through the link and then the processor.
+
+    `alone_s` is the time of a stack that waits for nothing. There are two ends, as in `eyas model`: the stacks keep in step and wait
+    for nothing that is not full, or they meet by chance (mean value analysis). Stacks are alike, so one that meets the other finds
+    half of its time over. The expectation is the middle.
+    """
+    in_step_s = max(link_s, computing_s, alone_s / 2)
+    waits_s = (link_s**2 + computing_s**2) / (2 * max(alone_s, link_s + computing_s))
+    by_chance_s = (max(alone_s, link_s + computing_s) + waits_s) / 2
+    return (in_step_s + max(in_step_s, by_chance_s)) / 2
 
 
 class Results:
@@ -158,13 +192,19 @@ class Results:
         outputs = next(found for found in alone.values() if found)
         # What comes from home may be packed, and what the program works on not.
         home_s = local_s + seconds[f"home-{at_home}"] - seconds[f"local-{at_home}"]
+        # Where few nodes run, a processor is left that unpacks beside the program.
+        fewest = min(n for name, n in self.alone if name == "made-gz")
+        making_s = self.alone["made-gz", fewest].get("making_s")
+        if making_s is None:
+            return None
         costs = Costs(
             start_s=statistics.median(found["start_s"] for found in alone.values() if found),
             local_s=local_s,
             home_s=home_s,
-            made_s=max(0.0, seconds["made-gz"] - home_s),
+            making_s=making_s,
             file_bytes=self.measured["survey"][f"{at_home}_bytes"],
             output_bytes=outputs["output_bytes"] / outputs["n_objects"],
+            n_processors=self.measured["machine"]["n_cores"],
         )
         return abs(model_s(one, costs) / float(one["makespan_s"]) - 1)
 
@@ -643,10 +683,19 @@ longer than here: compare live rows with live ones, and simulated rows with simu
 locality 30.""",
         figure("49", "Figure 49: bytes per stack from home and between nodes, by locality, live"),
         "## The abstract model (§3.1, §6.6)",
-        """`|model \u2212 measured| / measured`. For live runs the model is `model_s` in `apps/stacking/page.py`: equations 4 and 5 with the ideal hit ratio and a home that
-gives no more than its rate while programs compute. By the paper's policy, images come only while those programs compute whose images have just come: who has a
-free processor is given a task whose image is there. What the model has to know was measured before: programs whose images are on the local disk, programs that
-read them from a home without a limit, and nodes that unpack them. For simulated runs it is
+        """`|model \u2212 measured| / measured`. For live runs the model is `model_s` in `apps/stacking/page.py`: equations 4 and 5 with the ideal hit ratio, and with
+what happens at the same time:
+
+- Home divides its rate evenly among the nodes that read, and a node keeps its part while it unpacks.
+- Programs, unpacking and copying share the processors of this machine.
+- A node is given one task beside the one that it computes. By the paper's policy that is one whose image is there, as long as there is one. So an image comes and is
+  unpacked only while the last program of the image before computes.
+- Where each task has its own image, two tasks are on their way. They keep in step or meet by chance, and the model takes the middle, as
+  [decision 0134](../decisions/0134-model-for-users.md) does.
+- `affinity` fetches while programs compute and while nodes unpack, so the slowest of home, slots and processors decides.
+
+What the model has to know was measured before: programs whose images are on the local disk, programs that read them from a home without a limit, and how long a node
+takes to unpack an image while a processor is free. For simulated runs it is
 [that of the page on data diffusion](data-diffusion.md#the-abstract-model-31-66). Neither is fitted to the runs that it is compared with.""",
         errors_together(results),
         "### By processors (figure 50)",

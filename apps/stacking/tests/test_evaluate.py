@@ -57,6 +57,7 @@ def test_every_experiment_is_there_with_what_was_measured(measured: tuple[Path, 
         n = one["n_local"] + one["n_remote"] + one["n_home"]
         assert n == one["n_done"] == one["n_objects"] and one["makespan_s"] > 0
         assert 0 < one["start_s"] < one["makespan_s"]
+        assert (one["making_s"] is None) == (one["n_made"] == 0) and (one["making_s"] or 1) > 0
         assert one["stack"]["n_cutouts"] == one["n_objects"] and one["stack"]["snr_one_expected"] < 0.5
     assert read["program"]["digest"] and read["machine"]["n_cores"] >= 1
     assert read["survey"]["n_rows_of_query"] > read["survey"]["n_objects"]
@@ -224,23 +225,58 @@ def test_goals_are_called_missed_when_they_are() -> None:
     assert "0.260: 26.0 s, 100.0 s" in rows[0] and "0.960" in rows[3]
 
 
-def test_the_model_is_the_slower_of_processors_and_home() -> None:
-    base = {"n_objects": 100, "n_files": 10, "nodes": 2, "home_rate": "10MB"}
-    costs = page.Costs(start_s=0.3, local_s=0.05, home_s=0.08, made_s=0.03, file_bytes=2e6, output_bytes=1e5)
-    # 100 files of 2 MB and 100 outputs of 0.1 MB at 10 MB/s, and the last program.
-    assert page.model_s({**base, "configuration": "shared-gz"}, costs) == pytest.approx(0.3 + 20 + 1 + 0.05)
-    # 90 programs of 1 s and 10 of 1.5 s on two processors, behind the first file of each.
-    busy = replace(costs, local_s=1.0, home_s=1.5, output_bytes=0)
-    assert page.model_s({**base, "configuration": "dd-fit"}, busy) == pytest.approx(0.3 + 0.4 + (90 + 15) / 2)
-    # Files come slowly: by the paper's policy, programs whose files are there wait for none of them, and compute beside none.
-    slow = {**base, "home_rate": "1MB"}
-    assert page.model_s({**slow, "configuration": "dd-fit"}, busy) == pytest.approx(0.3 + 20 + 1 + 90 / 2)
-    assert page.model_s({**slow, "configuration": "ours-gz"}, busy) == pytest.approx(
-        0.3 + 4 + 0.03 + (90 + 15.3) / 2
-    )
-    # Each of the ten images is unpacked once, and the first one before any program.
-    made = page.model_s({**base, "configuration": "ours-gz"}, replace(busy, made_s=0.1))
-    assert made == pytest.approx(0.3 + 0.4 + 0.1 + (90 + 15 + 1) / 2)
+BASE = {"n_objects": 100, "n_files": 10, "nodes": 2, "home_rate": "10MB"}
+COSTS = page.Costs(
+    start_s=0.3, local_s=0.05, home_s=0.08, making_s=0.1, file_bytes=2e6, output_bytes=1e5, n_processors=2
+)
+# Programs of a second, and half a second more where the image is copied from home.
+BUSY = replace(COSTS, local_s=1.0, home_s=1.5, output_bytes=0)
+
+
+def test_the_model_of_shared_storage_is_the_slower_of_processors_and_home() -> None:
+    shared = {**BASE, "configuration": "shared-gz"}
+    # 100 files of 2 MB and 100 outputs of 0.1 MB at 10 MB/s; behind the last file 0.03 s of copying and the last program, of which the
+    # output is not awaited.
+    assert page.model_s(shared, COSTS) == pytest.approx(0.3 + 20 + 1 + 0.03 + 0.05 - 0.02)
+    # Home is quick: two processors have 1.5 s for each of 100 programs, and stacks that meet by chance wait a little.
+    quick = {**shared, "home_rate": "100GB"}
+    assert page.model_s(quick, BUSY) == pytest.approx(0.3 + 100 * 1.5 / 2, rel=0.01)
+    # With two processors for each node, copying takes none from programs.
+    assert page.model_s(quick, replace(BUSY, n_processors=4)) < 0.3 + 100 * 1.2 / 2
+
+
+def test_by_the_papers_policy_files_come_while_the_last_program_of_the_file_before_computes() -> None:
+    # The file takes 0.4 s, its copy 0.5 s, and a program 1 s: only the first file is waited for.
+    fit = {**BASE, "configuration": "dd-fit"}
+    assert page.model_s(fit, BUSY) == pytest.approx(0.3 + 0.9 + 100 / 2)
+    # Files come slowly: five of a node in 4.5 s each, the others' 45 programs, and the last one.
+    slow = {**fit, "home_rate": "1MB"}
+    assert page.model_s(slow, BUSY) == pytest.approx(0.3 + 5 * 4.5 + 45 + 1)
+    # A packed file comes, too, and then it is unpacked.
+    packed = {**slow, "configuration": "dd-gz"}
+    assert page.model_s(packed, BUSY) == pytest.approx(0.3 + 5 * 4.6 + 45 + 1)
+    # Of 100 stacks in 80 files 60 are alone in theirs, and their files come side by side.
+    many = {**packed, "n_files": 80}
+    assert page.model_s(many, BUSY) == pytest.approx(0.3 + 1 + 30 * 4 + 10 * 4.6 + 10)
+
+
+def test_affinity_fetches_while_programs_compute_and_nodes_unpack() -> None:
+    ours = {**BASE, "configuration": "ours-gz"}
+    # Two processors do everything: 50 programs each, and five copies and unpackings.
+    assert page.model_s(ours, BUSY) == pytest.approx(0.3 + 0.4 + 50 + 5 * 0.6)
+    # With a processor more for each node, what is unpacked costs nothing but the first file.
+    assert page.model_s(ours, replace(BUSY, n_processors=4)) == pytest.approx(0.3 + 0.4 + 0.6 + 50)
+    # Home is slow: 50 files of 2 MB, the last one's copy, and its two programs.
+    slow = {**ours, "home_rate": "1MB", "n_files": 50}
+    assert page.model_s(slow, BUSY) == pytest.approx(0.3 + 100 + 0.6 + 2)
+
+
+def test_two_on_their_way_are_between_in_step_and_by_chance() -> None:
+    # In step nobody waits; by chance each finds the other in half of the cases, with half of its time over.
+    assert page.two_on_their_way_s(1, 1, 2) == pytest.approx((1 + 1.25) / 2)
+    assert page.two_on_their_way_s(1, 1, 4) == pytest.approx((2 + 2.125) / 2)
+    # What is full decides.
+    assert page.two_on_their_way_s(10, 1, 11) == 10
 
 
 def test_sizes_are_read_as_eyas_reads_them() -> None:
