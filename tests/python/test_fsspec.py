@@ -130,6 +130,39 @@ def test_a_block_that_fails_writes_nothing(files: AbstractFileSystem, place: str
     assert files.cat(f"{place}/kept") == b"something else"
 
 
+@pytest.mark.parametrize(("name", "mode"), [("kept", "wb"), ("kept", "w"), ("kept.gz", "wt")])
+def test_a_block_of_fsspec_itself_that_fails_writes_nothing(
+    files: AbstractFileSystem, place: str, name: str, mode: str
+) -> None:
+    url, half = f"eyas://{place}/{name}", b"half of it" if "b" in mode else "half of it"
+    compression = "gzip" if name.endswith(".gz") else None
+    with pytest.raises(ZeroDivisionError), fsspec.open(url, mode, compression=compression) as file:
+        file.write(half)
+        raise ZeroDivisionError
+    assert not files.exists(f"{place}/{name}")
+    with pytest.raises(ZeroDivisionError), fsspec.open_files([url, f"{url}2"], mode, expand=False) as both:
+        for one in both:
+            one.write(half)
+        raise ZeroDivisionError
+    assert not files.exists(f"{place}/{name}") and not files.exists(f"{place}/{name}2")
+    # A block inside the handler of another exception, and one that is left in order, write.
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        with fsspec.open(url, mode, compression=compression) as file:
+            file.write(half)
+    with fsspec.open(url, "r" if mode != "wb" else "rb", compression=compression) as file:
+        assert file.read() == half
+    # Who closes a file by hand says that it is whole.
+    try:
+        file = fsspec.open(f"eyas://{place}/by-hand", mode).open()
+        file.write(half)
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        file.close()
+    assert files.cat(f"{place}/by-hand") == b"half of it"
+
+
 def test_a_block_of_text_that_fails_writes_nothing(files: AbstractFileSystem, place: str) -> None:
     with pytest.raises(ZeroDivisionError), files.open(f"{place}/kept", "w", encoding="utf-8") as file:
         file.write("half of it")

@@ -83,6 +83,24 @@ def test_a_failure_has_the_end_of_what_the_task_printed(cluster: eyas.Cluster, h
     assert {task.state for task in run.tasks()} == {"failed"}
 
 
+def test_a_directory_is_an_argument_of_a_function(cluster: eyas.Cluster, here: Path) -> None:
+    (here / "sky/deep").mkdir(parents=True)
+    (here / "sky/a").write_text("1")
+    (here / "sky/deep/b").write_text("2")
+
+    def found(folder: str) -> list[str]:
+        return sorted(
+            f"{p.relative_to(folder)}:{p.read_text()}" for p in Path(folder).rglob("*") if p.is_file()
+        )
+
+    there = eyas.File("sky/")
+    assert there.location == f"{here}/sky/" != eyas.File("sky").location
+    assert cluster.submit(found, there).result(60) == ["a:1", "deep/b:2"]
+    assert cluster.submit(found, eyas.File(f"file://{here}/sky/")).result(60) == ["a:1", "deep/b:2"]
+    (here / "sky/a").write_text("3")
+    assert cluster.submit(found, there).result(60) == ["a:3", "deep/b:2"]
+
+
 def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: Path) -> None:
     with pytest.raises(eyas.EyasError, match="nothing"):
         eyas.glob("*.nothing")
@@ -698,6 +716,32 @@ def test_what_a_client_gave_by_name_goes_on_when_it_is_killed(cluster: eyas.Clus
     # Whoever asks again has it again.
     (again,) = cluster.runs("squares")
     assert next(again.results())[0] == 1
+
+
+def test_the_results_that_are_there_are_given_beside_errors(cluster: eyas.Cluster, here: Path) -> None:
+    def inverse(n: int) -> float:
+        if n == 6:
+            os._exit(3)
+        return 1 / n
+
+    with pytest.raises(ZeroDivisionError):
+        list(cluster.map(inverse, range(5), name="inverses"))
+    (run,) = cluster.runs("inverses")
+    found = list(run.results(return_exceptions=True))
+    assert found[1:] == [1, 1 / 2, 1 / 3, 1 / 4] and type(found[0]) is ZeroDivisionError
+    assert "in inverse" in str(found[0].__cause__)
+    with pytest.raises(ZeroDivisionError):
+        next(run.results())
+    # Each result stands at the place of its element, also where several elements were one call.
+    with pytest.raises(ZeroDivisionError):
+        list(cluster.map(inverse, range(8), chunksize=3, name="chunks"))
+    (run,) = cluster.runs("chunks")
+    found = list(run.results(return_exceptions=True))
+    assert [type(one) for one in found[:3] + found[6:]] == [ZeroDivisionError] * 3 + [eyas.WorkerLost] * 2
+    assert found[3:6] == [1 / 3, 1 / 4, 1 / 5] and len(found) == 8
+    programs = cluster.map("true {in}", numbers(here, 1))
+    with pytest.raises(LookupError, match=f"run {programs.number} calls no functions"):
+        list(programs.results(return_exceptions=True))
 
 
 def test_a_map_with_a_name_goes_on_when_its_client_ends(cluster: eyas.Cluster, here: Path) -> None:

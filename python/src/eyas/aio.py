@@ -112,10 +112,10 @@ class Run:
         await self.wait(check=False)
         return await asyncio.to_thread(lambda: list(self.sync.tasks()))
 
-    async def results(self) -> list[Any]:
-        """What the calls of a `map` with a name returned. Waits for all; errors as of `eyas.Run.results`."""
+    async def results(self, return_exceptions: bool = False) -> list[Any]:
+        """What the calls of a `map` with a name returned. Waits for all; the argument and the errors are those of `eyas.Run.results`."""
         await self.wait(check=False)
-        return await asyncio.to_thread(lambda: list(self.sync.results()))
+        return await asyncio.to_thread(lambda: list(self.sync.results(return_exceptions)))
 
     async def events(self) -> pyarrow.Table:
         """The run's part of the event log, as `eyas.Run.events`."""

@@ -9,7 +9,8 @@ class File:
     """A file that a function is given: an argument `File("sky/a.fits")` arrives as the path of a local copy.
 
     The file is a declared input of the task, so that the task goes to a node that has it. `location` is a path of this machine
-    or of shared storage, or a URL of a home (`s3://...`). A relative path is taken from the working folder.
+    or of shared storage, or a URL of a home (`s3://...`). A relative path is taken from the working folder. A location that ends in `/`
+    is a directory: the function gets the path of a copy with all files in it.
     """
 
     __slots__ = ("location",)
@@ -20,7 +21,12 @@ class File:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError(f"the name of the file {text!r} is not UTF-8: rename it") from None
-        self.location = text if "://" in text else os.path.abspath(text)
+        if "://" not in text:
+            is_directory = text.endswith("/")
+            text = os.path.abspath(text)
+            if is_directory:
+                text = os.path.join(text, "")
+        self.location = text
 
     def __repr__(self) -> str:
         return f"File({self.location!r})"

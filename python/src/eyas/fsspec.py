@@ -26,11 +26,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
 from typing import IO, Any
 
 try:
     from fsspec import AbstractFileSystem, url_to_fs
     from fsspec.callbacks import DEFAULT_CALLBACK
+    from fsspec.core import OpenFile
     from fsspec.spec import AbstractBufferedFile
     from fsspec.utils import isfilelike
 except ImportError as error:
@@ -516,10 +518,34 @@ class EyasFile(AbstractBufferedFile):  # type: ignore[misc]
     _part: Any = None
 
     def __exit__(self, *args: Any) -> None:
-        if args[0] is not None and self.writable():
+        if args[0] is not None:
+            self._give_up()
+        self.close()
+
+    def close(self) -> None:
+        """Make what was written the file, unless a `with fsspec.open(...)` that this is the end of was left by an exception."""
+        if not self.closed and self.writable() and _block_raised(self):
+            self._give_up()
+        super().close()
+
+    def _give_up(self) -> None:
+        if self.writable():
             self.discard()
             self.closed = True
-        self.close()
+
+
+def _block_raised(file: EyasFile) -> bool:
+    """Whether `file` is closed at the end of a `with fsspec.open(...)` that an exception has left. fsspec's own object hears of the
+    exception there, and closes its files without a word of it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is OpenFile.__exit__.__code__:
+            opened, args = frame.f_locals["self"], frame.f_locals.get("args")
+            if args and any(one is file for one in opened.fobjects):
+                return args[0] is not None
+        frame = frame.f_back
+    return False
 
 
 class _Text(io.TextIOWrapper):

@@ -17,6 +17,7 @@ import json
 import os
 import pickle
 import queue
+import re
 import shutil
 import sys
 import threading
@@ -33,7 +34,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from . import _ffi, _worker
-from ._values import parse_bytes
+from ._values import Chunk, call_chunk, parse_bytes
 from .errors import ClusterLost, TaskFailed, WorkerLost, raise_ours
 from .files import File
 
@@ -428,6 +429,8 @@ class _Packed:
         name = str(getattr(named_after, "__name__", ""))[:NAME_MAX]
         self.name = "".join(c if c.isprintable() and c != "/" else "_" for c in name) or "call"
         self.label = _name_of(named_after)
+        # Ends the id of its task, so that whoever asks for results knows how many a call that failed has not got.
+        self.several = f"x{len(args[1])}" if fn is call_chunk else ""
         self.limits: dict[str, object] = {}
         self._spool = spool
         packed = io.BytesIO()
@@ -855,7 +858,7 @@ class Calls:
         """Make the task of a call whose futures are done."""
         with self._lock:
             self._n_calls += 1
-            future._id = task = f"{call.name}-{self._name}-{self._n_calls}"
+            future._id = task = f"{call.name}-{self._name}-{self._n_calls}{call.several}"
         call.add_results()
         pool = future._pool
         told = pool.told if pool is not None else None
@@ -1179,18 +1182,32 @@ def _raised(answer: tuple[BaseException, Any]) -> BaseException:
     return raised
 
 
-def returned(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> Any:
-    """What the function of a task returned. Errors: what it raised; TaskFailed, it did not come to that; LookupError, it has none."""
+# Ends the id of a call of several elements.
+_SEVERAL = re.compile(r"-[0-9]+x([0-9]+)$")
+
+
+def results_of(
+    connection: _ffi.Connection, run: int, task: _ffi.EndedTask
+) -> tuple[list[Any], BaseException | None]:
+    """What the function of a task returned for each element of the call, and why it returned nothing, where it did not: what it raised;
+    `TaskFailed`, it did not come to that; `OSError`, its result cannot be read any more. Errors: LookupError, the task calls no function.
+    """
     if task["state"] == "done" and not task["stdout"][0].startswith(_worker.ANSWER):
         raise LookupError(
             f"run {run} calls no functions, so it has no results: `tasks` gives what its programs printed"
         )
-    kind, value, _ = _answer_of(connection, run, task)
-    if kind == b"R":
-        return value
-    if kind == b"F":
-        return _Stored(Path(value), stays=True).value()
-    raise _raised(value)
+    try:
+        kind, value, _ = _answer_of(connection, run, task)
+        if kind == b"F":
+            value = _Stored(Path(value), stays=True).value()
+        elif kind != b"R":
+            value = _raised(value)
+    except (TaskFailed, OSError) as error:
+        kind, value = b"E", error
+    if kind in b"RF":
+        return value if isinstance(value, Chunk) else [value], None
+    several = _SEVERAL.search(task["id"])
+    return [value] * int(several[1] if several else 1), value
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

@@ -192,21 +192,24 @@ class Run:
             raise LookupError(f"the cluster is gone: its join file cannot be read ({error})") from None
         return folder if (folder / "events.jsonl").is_file() else None
 
-    def results(self) -> Iterator[Any]:
+    def results(self, return_exceptions: bool = False) -> Iterator[Any]:
         """What the calls of a `map` with a name returned, in the order of its elements. Waits for all of them.
 
-        Raises, at the element : what the function raised there; TaskFailed. LookupError : the run is none of functions.
+        return_exceptions : where an element has no result, give what would be raised there, and go on with the next element. Where
+            several elements were one call (`chunksize`), all of them have the exception of the call.
+
+        Raises, at the element : what the function raised there; TaskFailed; OSError, its result cannot be read any more. The results
+        behind it are given with `return_exceptions` only.
+        LookupError : the run is none of functions.
         """
-        from ._values import Chunk
-        from .functions import returned
+        from .functions import results_of
 
         connection = self._client._connection()
         for task in self._ended_tasks():
-            value = returned(connection, self.number, task)
-            if isinstance(value, Chunk):
-                yield from value
-            else:
-                yield value
+            values, error = results_of(connection, self.number, task)
+            if error is not None and not return_exceptions:
+                raise error
+            yield from values
 
     def _tasks(self) -> Iterator[Task]:
         return map(_task_of, self._ended_tasks())
