@@ -1,7 +1,8 @@
-//! Queries of URLs. Any of them may be a secret, whatever its parameters are called and however short it is: whoever has the whole URL
-//! may read, or more. So none is shown.
+//! Secrets in URLs. Any query may be one, whatever its parameters are called and however short it is: whoever has the whole URL may
+//! read, or more. A password before the host is one in each URL. So neither is shown.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// What stands in place of a query in the text of a location, before its digest.
 pub const HIDDEN_QUERY: &str = "hidden=";
@@ -34,8 +35,8 @@ pub fn without_query(location: &str, hides: impl Fn(&str) -> bool) -> Cow<'_, st
     }
 }
 
-/// The text with `...` in place of what stands behind the `?` or `#` of each URL of a scheme that `hides`. `is_to_end`: a URL that begins
-/// at this byte goes on to the end of the text; others end where a name in a sentence does.
+/// The text with `...` in place of the password of each URL, and of what stands behind the `?` or `#` of each URL of a scheme that
+/// `hides`. `is_to_end`: a URL that begins at this byte goes on to the end of the text; others end where a name in a sentence does.
 pub(crate) fn without_queries(
     text: &[u8],
     is_to_end: impl Fn(usize) -> bool,
@@ -48,15 +49,20 @@ pub(crate) fn without_queries(
     while let Some(at) = text[from..].windows(3).position(|some| some == b"://").map(|at| from + at) {
         from = at + 3;
         let start = text[..at].iter().rposition(|byte| !is_of_scheme(byte)).map_or(0, |before| before + 1);
-        if !std::str::from_utf8(&text[start..at]).is_ok_and(&hides) {
-            continue;
-        }
         let ends =
             |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"\"'<>`".contains(byte);
         let end = match is_to_end(start) {
             true => text.len(),
             false => text[from..].iter().position(ends).map_or(text.len(), |n| from + n),
         };
+        if let Some(password) = password_in(&text[from..end]).filter(|_| start < at) {
+            out.extend_from_slice(&text[taken..from + password.start]);
+            out.extend_from_slice(b"...");
+            taken = from + password.end;
+        }
+        if !std::str::from_utf8(&text[start..at]).is_ok_and(&hides) {
+            continue;
+        }
         let Some(mark) = text[from..end].iter().position(|byte| b"?#".contains(byte)).map(|n| from + n)
         else {
             continue;
@@ -78,12 +84,20 @@ pub(crate) fn without_queries(
     }
 }
 
+/// The bytes of the password in what follows the `://` of a URL: `me:PASSWORD@host/path`.
+fn password_in(url: &[u8]) -> Option<Range<usize>> {
+    let authority = url.split(|byte| b"/?#".contains(byte)).next()?;
+    let end = authority.iter().rposition(|byte| *byte == b'@')?;
+    let start = authority[..end].iter().position(|byte| *byte == b':')? + 1;
+    (start < end).then_some(start..end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn no_query_is_shown() {
+    fn no_query_and_no_password_is_shown() {
         let hidden = format!("https://h/x?hidden={}", "0a".repeat(16));
         for (text, is_one, expect) in [
             ("https://h/x?k=1 2", true, "https://h/x?..."),
@@ -95,6 +109,17 @@ mod tests {
             ("s3://b/x?.fa and what?", false, "s3://b/x?.fa and what?"),
             (&hidden, true, &hidden),
             ("://?a", true, "://?a"),
+            ("://a:b@c", true, "://a:b@c"),
+            ("https://me:5ec2e7@h/x?k=1", true, "https://me:...@h/x?..."),
+            (
+                "no data set `postgres://u:5e:c2@e7@h:5/d` here",
+                false,
+                "no data set `postgres://u:...@h:5/d` here",
+            ),
+            ("SFTP://u:5ec2e7@h, dav://:5ec2e7@h", false, "SFTP://u:...@h, dav://:...@h"),
+            ("sftp://me@h:22/a:b@c", true, "sftp://me@h:22/a:b@c"),
+            ("s3://b/a:b@c and http://h:80/?", false, "s3://b/a:b@c and http://h:80/?"),
+            ("http://u:@h/", true, "http://u:@h/"),
         ] {
             let shown = without_queries(text.as_bytes(), |start| is_one && start == 0, ends_in_web);
             assert_eq!(String::from_utf8_lossy(&shown), expect, "{text}");

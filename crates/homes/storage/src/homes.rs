@@ -146,9 +146,10 @@ impl Homes {
         // A directory has the bytes of its files, and is given as one stream with their names.
         match n_there == n_given || location.is_directory() {
             true => Ok(written),
+            // The home has answered, and the same bytes would have the same end there.
             false => {
                 let reason = format!("{n_given} B were written, and there are {n_there} B now");
-                Err(Error::new(ErrorKind::Io, Status::Temporary, "write", location, reason))
+                Err(Error::new(ErrorKind::Io, Status::Permanent, "write", location, reason))
             }
         }
     }

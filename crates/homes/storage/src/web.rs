@@ -464,12 +464,14 @@ pub(crate) struct Source<'a> {
     fence: &'a dyn Fence,
     location: &'a Location,
     n_bytes: u64,
+    /// The body has no more bytes.
+    has_ended: bool,
     failed: Option<Error>,
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn new(body: &'a mut dyn Read, fence: &'a dyn Fence, location: &'a Location) -> Source<'a> {
-        Source { body, fence, location, n_bytes: 0, failed: None }
+        Source { body, fence, location, n_bytes: 0, has_ended: false, failed: None }
     }
 
     /// When the request is over: whether all bytes could be read.
@@ -481,7 +483,12 @@ impl<'a> Source<'a> {
             None => Ok(()),
             Some(size_bytes) => {
                 let reason = format!("{} B came in place of the {size_bytes} B announced", self.n_bytes);
-                Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, self.location, reason))
+                // A body of another size has changed here: waiting for the home does not help. Else the home took no more of it.
+                let status = match self.has_ended || self.n_bytes > size_bytes {
+                    true => Status::Permanent,
+                    false => Status::Temporary,
+                };
+                Err(Error::new(ErrorKind::Io, status, WRITE, self.location, reason))
             }
         }
     }
@@ -494,6 +501,7 @@ impl Read for Source<'_> {
             Ok(()) => match self.body.read(buffer) {
                 Ok(n) => {
                     self.n_bytes += n as u64;
+                    self.has_ended |= n == 0 && !buffer.is_empty();
                     return Ok(n);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),

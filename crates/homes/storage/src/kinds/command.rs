@@ -1273,8 +1273,9 @@ mod tests {
         let homes = crate::Homes::new(HomesConfig::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let object: Location = format!("short://host{}/x", dir.path().display()).parse().unwrap();
-        let error = homes.write(&object, &mut &b"bytes"[..], None).unwrap_err().to_string();
-        assert!(error.ends_with("5 B were written, and there are 2 B now"), "{error}");
+        let error = homes.write(&object, &mut &b"bytes"[..], None).unwrap_err();
+        assert!(error.to_string().ends_with("5 B were written, and there are 2 B now"), "{error}");
+        assert_eq!(error.status(), Status::Permanent, "nobody waits for that home");
         homes.write(&object, &mut &b"ok"[..], None).unwrap();
     }
 

@@ -536,6 +536,26 @@ mod tests {
     }
 
     #[test]
+    fn only_a_body_that_has_ended_is_to_blame_for_its_size() {
+        let location: Location = "dav://h/x".parse().unwrap();
+        for (n_body, n_read, expect) in [
+            (3, 9, Some(Status::Permanent)),
+            (9, 3, Some(Status::Temporary)),
+            (5, 9, None),
+            (6, 9, Some(Status::Permanent)),
+        ] {
+            let mut body = &[7; 9][..n_body];
+            let mut source = Source::new(&mut body, &crate::Open, &location);
+            (&mut source).take(n_read).read_to_end(&mut vec![]).unwrap();
+            assert_eq!(
+                source.check(Some(5)).err().map(|error| error.status()),
+                expect,
+                "{n_read} of {n_body}"
+            );
+        }
+    }
+
+    #[test]
     fn a_name_elsewhere_keeps_its_path() {
         let found = |path: &str| FoundName { path: path.into(), ..FoundName::default() };
         for (path, expect) in [
