@@ -1077,6 +1077,29 @@ def test_what_a_call_cannot_have_is_said(cluster: eyas.Cluster) -> None:
     assert type(missing) is eyas.TaskFailed and "/not/there" in str(missing)
 
 
+def test_what_no_node_will_have_is_refused_and_not_waited_for(cluster: eyas.Cluster, here: Path) -> None:
+    """On a cluster of this process, whose nodes are known, as on the command line's own."""
+    before = cluster.submit(abs, -1)
+    for wanted, lacking in (
+        ({"cpus": 1000}, "needs 1000 cpus, and each node has 2 slots"),
+        ({"gpus": 1}, "needs 1 gpus, and each node has 0"),
+        ({"licence": 1}, "needs 1 of `licence`, and each node has 0"),
+        ({"memory": "9PiB"}, "needs 9.0 PiB of memory, and each node has"),
+    ):
+        with pytest.raises(eyas.EyasError, match=lacking):
+            cluster.submit(abs, -1, resources=wanted).result(60)
+        # Also where there is a run that calls are added to.
+        assert cluster.submit(abs, -2).result(60) == 2
+    assert before.result(60) == 1
+    numbers(here)
+    with pytest.raises(eyas.EyasError, match=r"needs 3 cpus.*\nhint: slots 3 gives each node more"):
+        cluster.map("wc {in}", "*.txt", cpus=3)
+    with pytest.raises(eyas.EyasError, match="needs 1 gpus"):
+        cluster.map(abs, [1], name="named", resources={"gpus": 1})
+    with pytest.raises(eyas.EyasError, match="needs 5 cpus"):
+        cluster.run([{"command": "true", "cpus": 5}])
+
+
 def test_a_program_that_was_changed_runs_as_it_is_now(start: Start, tmp_path: Path) -> None:
     start("dispatcher", "--dir", tmp_path / "d")
     wait_until(lambda: (tmp_path / "d/join.json").exists(), "the dispatcher is up")

@@ -193,7 +193,7 @@ class Client:
         self._is_closed = False
         self._pid = os.getpid()
         try:
-            self._connected: _ffi.Connection | None = _ffi.Connection(self._join)
+            self._connected: _ffi.Connection | None = _ffi.Connection(self._join, self._own)
         except _ffi.FfiError as error:
             raise_ours(error)
         _clients.add(self)

@@ -650,7 +650,7 @@ class Calls:
         if python_path is not None:
             self._env.append(("PYTHONPATH", python_path))
         try:
-            self._connection = _ffi.Connection(join)
+            self._connection = _ffi.Connection(join, own)
             self._ends = _ffi.Ends(join, self._listener)
         except _ffi.FfiError as error:
             raise_ours(error)

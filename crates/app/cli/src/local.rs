@@ -17,6 +17,7 @@ use eyas_runtime::executor::system_users::check_folder;
 use eyas_tasklist::TaskList;
 use eyas_terms::needs::{PARTS, in_parts};
 use eyas_text::{shown, shown_path};
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -115,48 +116,85 @@ pub fn faults(args: &ClusterArgs) -> Vec<Fault> {
 
 /// Refuses tasks that are too large for every node that a cluster of this machine will have.
 pub fn check_tasks(cluster: &ClusterArgs, list: &TaskList) -> Result<(), Fault> {
-    if cluster.provide.is_elsewhere() {
-        return Ok(());
+    Room::of(cluster)?.map_or(Ok(()), |room| room.check(list))
+}
+
+/// What each node of a cluster of this machine has for one task, and what all of them have together.
+pub struct Room {
+    slots: u32,
+    /// Bytes; so many more are the cache's.
+    memory: u64,
+    cache_memory: u64,
+    gpus: u32,
+    of_node: BTreeMap<String, u32>,
+    of_cluster: BTreeMap<String, u32>,
+}
+
+impl Room {
+    /// `None`: the nodes are elsewhere, so nobody knows what they will have.
+    pub fn of(cluster: &ClusterArgs) -> Result<Option<Room>, Fault> {
+        if cluster.provide.is_elsewhere() {
+            return Ok(None);
+        }
+        let (slots, memory) = size_of_node(cluster);
+        let cache_memory = cluster.node.cache_memory;
+        Ok(Some(Room {
+            slots,
+            memory: memory.saturating_sub(cache_memory),
+            cache_memory,
+            gpus: equipment::gpu_names(cluster.node.gpus, 0, cluster.nodes.max).len() as u32,
+            of_node: by_name(&cluster.node.resources).map_err(bad)?,
+            of_cluster: by_name(&cluster.policy.cluster_resources).map_err(bad)?,
+        }))
     }
-    let (slots, memory) = size_of_node(cluster);
-    let memory = memory.saturating_sub(cluster.node.cache_memory);
-    let gpus = equipment::gpu_names(cluster.node.gpus, 0, cluster.nodes.max).len() as u32;
-    let of_node = by_name(&cluster.node.resources).map_err(bad)?;
-    let of_cluster = by_name(&cluster.policy.cluster_resources).map_err(bad)?;
-    for array in &list.arrays {
-        let task = &array.template;
-        let needs = array.needs.as_deref();
-        let gpu_parts = needs.map_or(0, |needs| needs.gpu_parts);
-        let amounts = || needs.into_iter().flat_map(|needs| &needs.resources);
-        let lacking = amounts()
-            .find(|(name, n)| of_cluster.get(*name).or_else(|| of_node.get(*name)).is_none_or(|has| has < n));
-        let (needs, hint) = if task.cpus > slots {
-            let needs = format!("{} cpus, and each node has {}", task.cpus, plural(slots.into(), "slot"));
-            (needs, format!("--slots {} gives each node more, also more than it has processors", task.cpus))
-        } else if let Some(bytes) = task.memory_bytes.filter(|bytes| *bytes > memory) {
-            let needs = format!("{} of memory, and each node has {} for tasks", size(bytes), size(memory));
-            let hint = match cluster.node.cache_memory {
-                0 => "--memory says how much each node has; with fewer --nodes each has more",
-                _ => "--memory says how much each node has, and --cache-memory what its cache takes of that",
+
+    /// Refuses tasks that are too large.
+    pub fn check(&self, list: &TaskList) -> Result<(), Fault> {
+        let Room { slots, memory, cache_memory, gpus, of_node, of_cluster } = self;
+        let (slots, memory, gpus) = (*slots, *memory, *gpus);
+        for array in &list.arrays {
+            let task = &array.template;
+            let needs = array.needs.as_deref();
+            let gpu_parts = needs.map_or(0, |needs| needs.gpu_parts);
+            let amounts = || needs.into_iter().flat_map(|needs| &needs.resources);
+            let lacking = amounts().find(|(name, n)| {
+                of_cluster.get(*name).or_else(|| of_node.get(*name)).is_none_or(|has| has < n)
+            });
+            let (needs, hint) = if task.cpus > slots {
+                let needs = format!("{} cpus, and each node has {}", task.cpus, plural(slots.into(), "slot"));
+                (
+                    needs,
+                    format!("--slots {} gives each node more, also more than it has processors", task.cpus),
+                )
+            } else if let Some(bytes) = task.memory_bytes.filter(|bytes| *bytes > memory) {
+                let needs =
+                    format!("{} of memory, and each node has {} for tasks", size(bytes), size(memory));
+                let hint = match cache_memory {
+                    0 => "--memory says how much each node has; with fewer --nodes each has more",
+                    _ => {
+                        "--memory says how much each node has, and --cache-memory what its cache takes of that"
+                    }
+                };
+                (needs, hint.into())
+            } else if gpu_parts > gpus * PARTS {
+                let needs = format!("{} gpus, and each node has {gpus}", in_parts(gpu_parts.into()));
+                (needs, "--gpus says how many each node has".into())
+            } else if let Some((name, n)) = lacking {
+                let place = match (of_cluster.get(name), of_node.get(name)) {
+                    (Some(has), _) => format!("the whole cluster has {has}"),
+                    (None, has) => format!("each node has {}", has.unwrap_or(&0)),
+                };
+                let hint =
+                    "--resource NAME=N says what each node has, --cluster-resource what all have together";
+                (format!("{n} of {}, and {place}", shown(name)), hint.into())
+            } else {
+                continue;
             };
-            (needs, hint.into())
-        } else if gpu_parts > gpus * PARTS {
-            let needs = format!("{} gpus, and each node has {gpus}", in_parts(gpu_parts.into()));
-            (needs, "--gpus says how many each node has".into())
-        } else if let Some((name, n)) = lacking {
-            let place = match (of_cluster.get(name), of_node.get(name)) {
-                (Some(has), _) => format!("the whole cluster has {has}"),
-                (None, has) => format!("each node has {}", has.unwrap_or(&0)),
-            };
-            let hint = "--resource NAME=N says what each node has, --cluster-resource what all have together";
-            (format!("{n} of {}, and {place}", shown(name)), hint.into())
-        } else {
-            continue;
-        };
-        let id = array.fill(&task.id, 0);
-        return Err(bad(format!("task {} needs {needs}", shown(&id))).hint(hint));
+            let id = array.fill(&task.id, 0);
+            return Err(bad(format!("task {} needs {needs}", shown(&id))).hint(hint));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Slots and bytes of memory of each node of this machine.

@@ -3,6 +3,7 @@
 use crate::args::ClusterArgs;
 use crate::cp::CopyTarget;
 use crate::fault::bad;
+pub use crate::local::Room;
 use crate::map::{MapArgs, list_of};
 use crate::running::{remove_left, start_own};
 use crate::tell::story_of;
@@ -65,6 +66,8 @@ pub fn users_in_json(users: &[UserLine]) -> String {
 /// A cluster of this process.
 pub struct OwnCluster {
     pub cluster: Cluster,
+    /// For one task; `None`: nobody knows.
+    pub room: Option<Room>,
     is_dir_ours: bool,
     /// What nodes elsewhere share with this machine.
     share: Option<Share>,
@@ -77,7 +80,7 @@ impl OwnCluster {
         let provider = args.provide.provider;
         let share = provider.is_elsewhere().then(|| provide::shared_folder(&cluster, provider));
         let share = share.transpose()?;
-        Ok(OwnCluster { cluster, is_dir_ours, share })
+        Ok(OwnCluster { cluster, room: Room::of(args)?, is_dir_ours, share })
     }
 
     /// A folder for files that go with the cluster, which is not made yet: all nodes can read it.

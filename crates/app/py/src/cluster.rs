@@ -4,9 +4,10 @@ use crate::error::{of, of_options, sentence};
 use crate::options::{Value, cluster_args};
 use crate::wait::{runtime, wait_for};
 use eyas_cli::Fault;
-use eyas_cli::words::OwnCluster;
+use eyas_cli::words::{OwnCluster, Room};
 use pyo3::prelude::*;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
@@ -14,6 +15,7 @@ use tokio::sync::Mutex;
 pub struct Cluster {
     runtime: Runtime,
     pub(crate) own: Mutex<Option<OwnCluster>>,
+    pub(crate) room: Option<Arc<Room>>,
     join: PathBuf,
     dir: PathBuf,
     spool: PathBuf,
@@ -25,10 +27,10 @@ impl Cluster {
     #[staticmethod]
     fn start(py: Python<'_>, options: Vec<(String, Value)>, python: PathBuf) -> PyResult<Cluster> {
         let start = || OwnCluster::start(&cluster_args(options, python)?);
-        let own = py.detach(start).map_err(of_options)?;
+        let mut own = py.detach(start).map_err(of_options)?;
         let (join, dir) = (own.cluster.target().path().to_path_buf(), own.cluster.dir().to_path_buf());
-        let spool = own.spool();
-        Ok(Cluster { runtime: runtime(), own: Mutex::new(Some(own)), join, dir, spool })
+        let (spool, room) = (own.spool(), own.room.take().map(Arc::new));
+        Ok(Cluster { runtime: runtime(), own: Mutex::new(Some(own)), room, join, dir, spool })
     }
 
     /// The path of the join file.

@@ -5,7 +5,8 @@ use crate::cluster::Cluster;
 use crate::ends::EndedTask;
 use crate::error::{of, of_fault, of_options, sentence};
 use crate::wait::{deadline, runtime, wait_for, wait_until};
-use eyas_cli::{Exit, Fault, words};
+use eyas_cli::words::{self, Room};
+use eyas_cli::{Exit, Fault};
 use eyas_client::{Client, JoinFile};
 use eyas_cluster::reach::reach;
 use eyas_cluster::users::let_in;
@@ -17,6 +18,7 @@ use eyas_wire::message::{Addition, Keep, RunStatus, TaskName, WhichTasks};
 use eyas_wire::users::ClusterRights;
 use pyo3::prelude::*;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
@@ -28,6 +30,8 @@ pub struct Connection {
     runtime: Runtime,
     client: Mutex<Option<Client>>,
     file: JoinFile,
+    /// What a node of the cluster has for one task, where that is known.
+    room: Option<Arc<Room>>,
 }
 
 fn as_json(status: &RunStatus) -> String {
@@ -60,19 +64,28 @@ fn rights_of(text: Option<&str>) -> PyResult<Option<ClusterRights>> {
 impl Connection {
     /// Gives tasks to the cluster as a new run.
     fn submit(&self, py: Python<'_>, name: &str, keep: Keep, list: TaskList) -> PyResult<u32> {
+        self.check(&list)?;
         let run = ask!(self, py, |client| client.submit(name, keep, list.shared_arrays(), |_| ()))?;
         Ok(run.0)
+    }
+
+    /// Refuses tasks that no node will have room for.
+    fn check(&self, list: &TaskList) -> PyResult<()> {
+        self.room.as_ref().map_or(Ok(()), |room| room.check(list)).map_err(of_options)
     }
 }
 
 #[pymethods]
 impl Connection {
+    /// `own`: the cluster of this process that it is to.
     #[new]
-    fn new(py: Python<'_>, join: PathBuf) -> PyResult<Connection> {
+    #[pyo3(signature = (join, own))]
+    fn new(py: Python<'_>, join: PathBuf, own: Option<&Cluster>) -> PyResult<Connection> {
         let (runtime, file) = (runtime(), JoinFile::named(join));
         let client =
             wait_for(py, &runtime, reach(&file, |_| ()))?.map_err(|unreached| of(unreached.error))?;
-        Ok(Connection { client: Mutex::new(Some(client)), file, runtime })
+        let room = own.and_then(|own| own.room.clone());
+        Ok(Connection { client: Mutex::new(Some(client)), file, runtime, room })
     }
 
     /// The path of the join file.
@@ -130,6 +143,7 @@ impl Connection {
         listener: u64,
     ) -> PyResult<(Option<u32>, bool)> {
         let list = tasks_of(calls, "/".as_ref()).map_err(|e| of(Fault::from(e)))?;
+        self.check(&list)?;
         let Some(run) = into.map(RunId) else {
             // Answers of functions are read to their last byte.
             let keep = Keep { files: false, printed: true };
