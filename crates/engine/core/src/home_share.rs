@@ -17,7 +17,8 @@
 //!
 //! An idle executor keeps a small base share, which it uses while it asks for more; all base shares together
 //! are [`RESERVE`] of the limit. An active executor that moved less than it might (because of a slow disk or
-//! small files) is limited to a little more than that until it moves more.
+//! small files) is limited to a little more than that until it moves more, as long as others want what it leaves. What nobody
+//! wants is divided evenly: an executor that rests between two reads then reads the second one no slower.
 //!
 //! Few messages are sent. A use ends [`LINGER_NS`] after its last transfer. Shares are planned at most every
 //! [`PLAN_NS_MIN`], and so that at most a thousand executors a second are sent one. Shares among many
@@ -324,8 +325,12 @@ impl HomeShares {
             let mut wants: Vec<u64> = active()
                 .map(|n| n.cap_bytes_per_s.map_or(u64::MAX, |cap| cap.saturating_sub(base)))
                 .collect();
-            let level = fair_level(all.saturating_sub(base * n as u64), &mut wants);
-            (base, if wants.len() > EXACT_N_MAX { rounded(level) } else { level })
+            let spare = all.saturating_sub(base * n as u64);
+            let level = fair_level(spare, &mut wants);
+            let wanted: u64 = wants.iter().map(|want| level.min(*want)).sum();
+            let unwanted = (spare - wanted) / wants.len().max(1) as u64;
+            let exact = |rate| if wants.len() > EXACT_N_MAX { rounded(rate) } else { rate };
+            (base, exact(level), exact(unwanted))
         });
         let streams = self.limits.streams.map(|all| {
             let spare = u64::from(all).saturating_sub(n as u64);
@@ -334,10 +339,10 @@ impl HomeShares {
         for node in self.nodes.values_mut() {
             node.target = HomeShare {
                 number: 0,
-                bytes_per_s: bytes.map(|(base, level)| match node.cap_bytes_per_s {
+                bytes_per_s: bytes.map(|(base, level, unwanted)| match node.cap_bytes_per_s {
                     _ if !node.active => base,
-                    Some(cap) => base + level.min(cap.saturating_sub(base)),
-                    None => base + level,
+                    Some(cap) => base + level.min(cap.saturating_sub(base)) + unwanted,
+                    None => base + level + unwanted,
                 }),
                 streams: streams.map_or(u32::MAX, |more| 1 + if node.active { more as u32 } else { 0 }),
             };
@@ -593,6 +598,34 @@ mod tests {
         w.executors.get_mut(&ExecutorId(1)).unwrap().speed = None;
         w.run(2000);
         assert_eq!(w.rate(1), w.rate(2));
+    }
+
+    #[test]
+    fn who_rests_between_reads_has_what_nobody_wants() {
+        let mut w = World::new(Some(RATE), None, 2);
+        // Each file takes 50 ms to come, and 50 ms to unpack.
+        let files = |w: &mut World, readers: &[u32]| {
+            for _ in 0..40 {
+                readers.iter().for_each(|e| w.read(*e, 1));
+                w.run(50);
+                readers.iter().for_each(|e| w.read(*e, 0));
+                w.run(50);
+            }
+        };
+        files(&mut w, &[1]);
+        assert!(w.rate(1) > RATE / 32 * 31, "{}", w.rate(1));
+        files(&mut w, &[1, 2]);
+        // Growth by less than a sixteenth waits.
+        assert!(w.rate(1).min(w.rate(2)) > RATE / 2 / 16 * 15, "{} and {}", w.rate(1), w.rate(2));
+        // A reader that does not rest wants it.
+        w.read(2, 1);
+        for _ in 0..40 {
+            w.read(1, 1);
+            w.run(20);
+            w.read(1, 0);
+            w.run(80);
+        }
+        assert!(w.rate(2) > RATE / 100 * 60, "{}", w.rate(2));
     }
 
     #[test]
