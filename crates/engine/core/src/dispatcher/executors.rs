@@ -122,7 +122,11 @@ impl ExecutorState {
         // What comes from another node had better not be copied: where one waits for it, more tasks would wait in the same way.
         let is_of_home =
             |input: &&InputReport| matches!(input.outcome, CacheOutcome::Miss | CacheOutcome::Direct);
-        let waits = report.inputs.iter().filter(is_of_home).map(|input| input.wait_ns).max();
+        // What the node makes of a file that comes from home comes later than the file.
+        let is_made = |input: &&InputReport| input.outcome == CacheOutcome::Made;
+        let reads_home = report.inputs.iter().any(|input| is_of_home(&input));
+        let waits = report.inputs.iter().filter(|input| is_of_home(input) || reads_home && is_made(input));
+        let waits = waits.map(|input| input.wait_ns).max();
         if let Some(moved_ns) = waits.filter(|ns| *ns > 0) {
             smooth(&mut self.moved_ns_mean, moved_ns, RUNS_SMOOTHED);
         }

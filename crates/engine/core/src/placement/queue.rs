@@ -33,6 +33,8 @@ pub struct Route {
 pub struct Moving {
     pub n_attempts: u32,
     pub cpus: u32,
+    /// The part of `cpus` of attempts for which nothing comes any more: the node is making their last inputs of packed ones.
+    pub making_cpus: u32,
     /// Attempts there read inputs that no cache ever holds, so whether these have arrived cannot be seen.
     pub unseen: bool,
 }

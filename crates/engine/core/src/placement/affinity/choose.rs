@@ -5,7 +5,7 @@ use super::rank::{Heat, bucket_of};
 use super::reads::Direct;
 use super::seated::SeatedExecutor;
 use super::tasks::{Edge, NIL};
-use super::{Affinity, Choice, holds, spread, wrapping_ms};
+use super::{Affinity, Choice, holds, is_made, spread, wrapping_ms};
 use crate::catalog::Catalog;
 use crate::event::Source;
 use crate::executor_set::{Seat, SeatSet};
@@ -397,9 +397,11 @@ impl Affinity {
             return false;
         }
         // The sum is taken in integer parts of a task, because the order of a map must not matter.
+        // What the node makes comes over no link, and its packed file counts.
         let parts: u64 = seated
             .coming
             .iter()
+            .filter(|(object, _)| !is_made(catalog, **object))
             .map(|(object, coming)| {
                 let n_nodes =
                     catalog.n_holders(*object) + self.home.arriving.get(object).map_or(0, |a| a.n as usize);
@@ -910,9 +912,15 @@ impl Affinity {
             }
             assert_eq!(seated.moving.n_attempts as usize, moving.len());
             assert_eq!(seated.moving.cpus, moving.values().sum::<u32>());
+            let making = moving.iter().filter(|(task, _)| self.attempts[*task].is_making);
+            assert_eq!(seated.moving.making_cpus, making.map(|(_, cpus)| cpus).sum::<u32>());
             for rank in seated.near.iter().flatten() {
                 rank.sanity_check();
             }
+        }
+        for attempt in self.attempts.values() {
+            let only_made = attempt.n_direct == 0 && attempt.waits.iter().all(|o| is_made(catalog, *o));
+            assert_eq!(attempt.is_making, only_made);
         }
         assert_eq!(n_waits, self.attempts.values().map(|a| a.waits.len()).sum::<usize>());
         let n_direct = self.home.direct.values().map(Vec::len).sum::<usize>() as u32;

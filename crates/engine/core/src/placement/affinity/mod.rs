@@ -45,7 +45,8 @@
 //!     judged by how long programs ran so far.
 //!   - An executor has at most as many attempts with moving inputs as slots. These attempts do not occupy
 //!     slots as far as hits are concerned: waiting for home never blocks a task whose inputs are on the
-//!     node.
+//!     node. Attempts for which the node only unpacks what has come are not counted, up to as many again, so that links
+//!     do not rest while processors unpack.
 //!
 //! | file | |
 //! |---|---|
@@ -91,6 +92,7 @@ use crate::executor_set::Seat;
 use crate::network::{NetworkUse, Sites};
 use asking::Asking;
 use disk::DiskRead;
+use eyas_terms::location::MadeLocation;
 use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use kin::Spared;
 use late::Late;
@@ -185,6 +187,8 @@ struct Attempt {
     waits: Vec<ObjectId>,
     /// Number of inputs that the attempt reads past the cache and that are still on their way.
     n_direct: u32,
+    /// It waits only for what its node makes of packed files that are there.
+    is_making: bool,
 }
 
 /// A route for each input that has to move to the task's executor.
@@ -215,6 +219,11 @@ enum Walk {
 #[inline]
 fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
     catalog.seat_holds(seat, object)
+}
+
+/// Whether nodes make `object` of a packed file.
+fn is_made(catalog: &Catalog, object: ObjectId) -> bool {
+    MadeLocation::of(catalog.location(object).text()).is_some()
 }
 
 /// Milliseconds of a clock that wraps after 49 days: good enough for ages.

@@ -233,11 +233,17 @@ impl Executors {
         self.settle_open(seat);
     }
 
-    /// Nothing moves any more for one attempt on `seat`.
-    pub fn stop_moving(&mut self, seat: Seat, cpus: u32) {
+    /// Nothing comes any more for one attempt with moving inputs on `seat`, which waits for what the node makes.
+    pub fn begin_making(&mut self, seat: Seat, cpus: u32) {
+        self.at_mut(seat).moving.making_cpus += cpus;
+    }
+
+    /// Nothing moves any more for one attempt on `seat`, and nothing is made for it.
+    pub fn stop_moving(&mut self, seat: Seat, cpus: u32, is_making: bool) {
         let moving = &mut self.at_mut(seat).moving;
         moving.n_attempts -= 1;
         moving.cpus -= cpus;
+        moving.making_cpus -= if is_making { cpus } else { 0 };
         self.settle_open(seat);
     }
 

@@ -55,9 +55,14 @@ struct Decision {
 
 impl World {
     fn new(n_objects: u32, config: Config) -> World {
+        World::of((0..n_objects).map(|o| format!("o{o}")), config)
+    }
+
+    /// A world of objects with these locations.
+    fn of(locations: impl Iterator<Item = String>, config: Config) -> World {
         let mut catalog = Catalog::new();
-        for o in 0..n_objects {
-            let object = catalog.intern(CatalogLocation::Home(&format!("o{o}")));
+        for location in locations {
+            let object = catalog.intern(CatalogLocation::Home(&location));
             catalog.set_size_bytes(object, Some(OBJECT_BYTES));
         }
         World {
@@ -87,11 +92,11 @@ impl World {
         let Some(&slots) = self.slots.get(&id) else { return };
         let there = self.given.values().filter(|g| g.executor == id);
         let (cpus, memory) = there.fold((0, 0), |(c, m), g| (c + g.task.cpus, m + g.task.memory_bytes));
-        let moving = self.queue.moving(ExecutorId(id)).cpus;
-        let here = cpus - moving;
+        let moving = self.queue.moving(ExecutorId(id));
+        let here = cpus - moving.cpus;
         let moves = match self.ahead {
             0 => slots.saturating_sub(cpus),
-            _ if moving < slots => slots,
+            _ if moving.cpus - moving.making_cpus < slots && moving.cpus < 2 * slots => slots,
             _ => 0,
         };
         let memory_total_bytes = self.memory.get(&id).copied().unwrap_or(10);
@@ -757,6 +762,43 @@ fn what_no_cache_ever_holds_is_no_reason_to_be_anywhere() {
         world.end_all();
     }
     assert_eq!(world.given[&TaskId(hit)].executor, 1);
+}
+
+#[test]
+fn while_a_node_unpacks_the_next_file_is_on_its_way() {
+    let locations = (0..5).flat_map(|o| [format!("o{o}"), format!("made:gzip:o{o}")]);
+    let mut world = World::of(locations, Config::default());
+    world.ahead = 1;
+    world.executor(0, 1);
+    for task in 0..5 {
+        assert_eq!(world.task(&[2 * task, 2 * task + 1]), u64::from(task));
+    }
+    // The only task that is given out.
+    let given = |world: &mut World| match world.place_all()[..] {
+        [Decision { task, .. }] => task as u32,
+        ref others => panic!("{others:?}"),
+    };
+    let moving = |world: &World| {
+        let moving = world.queue.moving(ExecutorId(0));
+        (moving.cpus, moving.making_cpus)
+    };
+    let first = given(&mut world);
+    world.holds(0, &[2 * first]);
+    assert_eq!(moving(&world), (1, 1));
+    world.check();
+    let second = given(&mut world);
+    assert_eq!(moving(&world), (2, 1));
+    // What waits to be unpacked does not grow without end.
+    world.holds(0, &[2 * second]);
+    assert_eq!((moving(&world), world.place_all()), ((2, 2), vec![]));
+    // The first one can run.
+    world.holds(0, &[2 * first + 1]);
+    assert_eq!(moving(&world), (1, 1));
+    given(&mut world);
+    // One that ends early leaves nothing behind.
+    world.end(u64::from(second));
+    assert_eq!(moving(&world), (1, 0));
+    world.check();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::rank::Heat;
 use super::reads::{Arriving, Direct};
 use super::seated::Coming;
 use super::uploads::UPLOAD_PARTS;
-use super::{Affinity, Attempt, Walk, spread};
+use super::{Affinity, Attempt, Walk, is_made, spread};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::Seat;
@@ -547,7 +547,10 @@ impl Affinity {
         if !waits.is_empty() || n_direct > 0 {
             self.executors.begin_moving(seat, size.cpus);
             let inputs = self.tasks.inputs(bundle).iter().map(|e| e.object).collect();
-            self.attempts.insert(key.task, Attempt { executor, size, lasts, inputs, waits, n_direct });
+            let is_making = false;
+            self.attempts
+                .insert(key.task, Attempt { executor, size, lasts, inputs, waits, n_direct, is_making });
+            self.settle_attempt(catalog, seat, key.task);
         }
     }
 
@@ -632,14 +635,27 @@ impl Affinity {
         for task in &coming.tasks {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };
             attempt.waits.retain(|o| *o != object);
-            if attempt.waits.is_empty() && attempt.n_direct == 0 {
-                let cpus = attempt.size.cpus;
-                self.attempts.remove(task);
-                self.executors.stop_moving(seat, cpus);
-            }
+            self.settle_attempt(catalog, seat, *task);
         }
         self.stop_using(catalog, object, &coming);
         true
+    }
+
+    /// Less than before may be on its way for the attempt of `task` on `seat`.
+    fn settle_attempt(&mut self, catalog: &Catalog, seat: Seat, task: TaskId) {
+        let Some(attempt) = self.attempts.get_mut(&task).filter(|attempt| attempt.n_direct == 0) else {
+            return;
+        };
+        let cpus = attempt.size.cpus;
+        if attempt.waits.is_empty() {
+            let is_making = attempt.is_making;
+            self.attempts.remove(&task);
+            self.executors.stop_moving(seat, cpus, is_making);
+        } else if !attempt.is_making && attempt.waits.iter().all(|object| is_made(catalog, *object)) {
+            // The packed file is an input as well: where the node lacks it, it is among those that the attempt waits for.
+            attempt.is_making = true;
+            self.executors.begin_making(seat, cpus);
+        }
     }
 
     /// The reads from home of `seat`, as a read that has moved `moved_bytes` counts them.
@@ -685,7 +701,7 @@ impl Affinity {
         }
         let Some(attempt) = self.attempts.remove(&task) else { return };
         let Some(&seat) = self.executors.seat_of.get(&attempt.executor) else { return };
-        self.executors.stop_moving(seat, attempt.size.cpus);
+        self.executors.stop_moving(seat, attempt.size.cpus, attempt.is_making);
         for object in attempt.waits {
             let coming = &mut self.executors.at_mut(seat).coming;
             let Some(c) = coming.get_mut(&object) else { continue };
@@ -754,16 +770,9 @@ impl Affinity {
                 }
                 self.home.end_direct(mark);
                 self.home.end_at(self.executors.at_mut(seat), moved.object);
-                if !is_hit
-                    && let Some(attempt) = self.attempts.get_mut(&task)
-                    && {
-                        attempt.n_direct -= 1;
-                        attempt.n_direct == 0 && attempt.waits.is_empty()
-                    }
-                {
-                    let cpus = attempt.size.cpus;
-                    self.attempts.remove(&task);
-                    self.executors.stop_moving(seat, cpus);
+                if !is_hit && let Some(attempt) = self.attempts.get_mut(&task) {
+                    attempt.n_direct -= 1;
+                    self.settle_attempt(catalog, seat, task);
                 }
             }
             self.asking.all_again(&self.executors.seats);

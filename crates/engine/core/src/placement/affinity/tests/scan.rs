@@ -59,7 +59,9 @@ fn op(n_executors: u32, n_objects: u32) -> impl Strategy<Value = Op> {
 /// or a source's cap. Once nothing goes wrong any more, all tasks are placed.
 fn run(n_executors: u32, n_objects: u32, config: Config, ops: Vec<Op>) {
     use crate::placement::Stage;
-    let mut world = World::new(n_objects, config);
+    // Some objects are what nodes make of another one, if they have that.
+    let location = |o| if o % 5 == 4 { format!("made:gzip:o{}", o - 1) } else { format!("o{o}") };
+    let mut world = World::of((0..n_objects).map(location), config);
     world.executor(0, 2);
     for op in ops {
         match op {
