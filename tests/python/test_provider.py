@@ -203,6 +203,7 @@ def test_a_provider_that_is_killed_is_started_again_and_its_nodes_are_taken_over
             "provisioning and idle_release have nothing to decide with nodes 2",
         ),
         ({"rubbish": 1}, "eyas.Cluster has no argument `rubbish`"),
+        ({"nodes": 1.5}, "nodes is 1.5: give a whole number, or two: the fewest and the most"),
         ({"profile": "slurm"}, "eyas.Cluster has no argument `profile`"),
         ({"dir": b"x"}, "dir is a bytes: give a text"),
     ],

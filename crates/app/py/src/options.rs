@@ -126,6 +126,9 @@ impl Value {
                 [Value::Whole(min), Value::Whole(max)] => nodes(&format!("{min}..{max}")),
                 _ => Err("give two whole numbers, the fewest and the most".into()),
             },
+            Value::Number(_) | Value::Flag(_) | Value::Named(_) => {
+                Err("give a whole number, or two: the fewest and the most".into())
+            }
             other => other.read(nodes),
         }
     }
