@@ -1158,9 +1158,9 @@ def test_a_client_that_looks_for_its_dispatcher_can_be_closed(
     class Found:
         """A connection that is found when the one before it has been stopped."""
 
-        def __init__(self, join: Path) -> None:
+        def __init__(self, join: Path, listener: int) -> None:
             looks.set()
-            self._found = ends(join)
+            self._found = ends(join, listener)
             self.next, self.follow = self._found.next, self._found.follow
             stopped.wait(60)
 
@@ -1168,6 +1168,9 @@ def test_a_client_that_looks_for_its_dispatcher_can_be_closed(
             self._found.stop()
 
     class First:
+        def follow(self, run: int) -> None:
+            first.follow(run)
+
         def stop(self) -> None:
             first.stop()
             stopped.set()
