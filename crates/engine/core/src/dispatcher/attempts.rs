@@ -275,6 +275,12 @@ impl Dispatcher {
         self.schedule.ready.queue.learnt(&self.work.catalog, executor, &report.inputs, run_ns, stage_ns);
         if let Some(run_ns) = report.times.run_ns() {
             self.schedule.shares.ran(self.work.owner_of(task), cpus, run_ns);
+            let offer = self.schedule.executors.by_id.get(&executor).map(|e| &e.offer);
+            let budget_bytes = offer.map_or(0, |offer| offer.cache_memory_bytes);
+            if budget_bytes > 0 {
+                let (inputs, in_memory) = (&report.inputs, &report.in_memory);
+                self.schedule.ready.queue.seen_in_memory(executor, inputs, in_memory, budget_bytes);
+            }
         }
         self.moves.learn_links(executor, &report.inputs);
         self.reach.learn(executor, &report.inputs);

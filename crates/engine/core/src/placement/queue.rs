@@ -169,6 +169,17 @@ pub trait Queue: Send + Sync + fmt::Debug {
     ) {
     }
 
+    /// A program has run on `executor`. `in_memory`: the places of those of its `inputs` that were in the executor's memory when the
+    /// program began. `budget_bytes`: the executor holds at most so many bytes of objects in memory.
+    fn seen_in_memory(
+        &mut self,
+        _executor: ExecutorId,
+        _inputs: &[InputReport],
+        _in_memory: &[u32],
+        _budget_bytes: u64,
+    ) {
+    }
+
     /// The progress of a watched input on its way to `executor`.
     fn moved(&mut self, _catalog: &Catalog, _now: Timestamp, _executor: ExecutorId, _moved: &InputMoved) {}
 

@@ -10,12 +10,14 @@ use crate::catalog::Catalog;
 use crate::event::Source;
 use crate::executor_set::{Seat, SeatSet};
 use crate::placement::queue::Queue;
-use crate::placement::{Pick, QueueKey, Reason, Rule, Stage, TaskSize, Unplaced};
+use crate::placement::{Pick, QueueKey, Reason, Room, Rule, Stage, TaskSize, Unplaced};
 use eyas_terms::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+/// At most this many executors that have inputs of a task in memory are compared.
+const IN_MEMORY_MAX: usize = 64;
 /// For a seed, at most this many readers of an input are searched for a task whose inputs are all cold.
 const SEED_READERS_MAX: usize = 64;
 /// A seed with more inputs than this is not exchanged for a colder task nearby: each exchange compares an
@@ -110,6 +112,7 @@ impl Affinity {
             let (best, any) = self.best_hit(catalog, seat, stage);
             if let Some(bundle) = best {
                 let n_inputs = self.tasks.bundle(bundle).n_inputs;
+                let seat = self.with_most_in_memory(catalog, now, seat, bundle, stage);
                 let reason = if n_inputs == 0 { Reason::NoInputs } else { Reason::AllHere };
                 return Some(self.pick(catalog, seat, &Choice { bundle, reason }, stage));
             }
@@ -148,6 +151,44 @@ impl Affinity {
             }
         }
         (best.map(|(_, bundle)| bundle), any)
+    }
+
+    /// Of the executors that have all inputs of `bundle` and the same room as `seat`, the one that has most bytes of the inputs in
+    /// memory; `seat`, which is one of them, if none has more.
+    fn with_most_in_memory(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        bundle: u32,
+        stage: Stage,
+    ) -> Seat {
+        if self.in_memory.is_empty() {
+            return seat;
+        }
+        let class = &self.tasks.classes[self.tasks.bundle(bundle).class as usize];
+        let (size, lasts, room) = (class.size, class.lasts, self.executors.at(seat).room);
+        let rank = |room: &Room| if stage == Stage::Idle { room.idle_rank() } else { room.ahead };
+        let inputs = || self.tasks.inputs(bundle).iter().map(|e| e.object);
+        let mut others: BTreeMap<Seat, u64> = BTreeMap::new();
+        for other in inputs().flat_map(|object| self.in_memory.seats_of(object)).take(IN_MEMORY_MAX) {
+            let theirs = &self.executors.at(other).room;
+            let is_equal = rank(theirs) == rank(&room) && theirs.fits(stage, size, lasts);
+            if is_equal && inputs().all(|object| catalog.is_held_by(object, other)) {
+                others.entry(other).or_insert_with(|| self.in_memory.bytes_on(other, inputs()));
+            }
+        }
+        let here = self.in_memory.bytes_on(seat, inputs());
+        let mut others: Vec<(Reverse<u64>, Seat)> = others
+            .into_iter()
+            .filter(|(_, bytes)| *bytes > here)
+            .map(|(s, bytes)| (Reverse(bytes), s))
+            .collect();
+        others.sort_unstable();
+        let mut able = |(_, other): &(Reverse<u64>, Seat)| {
+            !self.leaves_to_faster(now, *other) && !self.is_left(catalog, *other, bundle)
+        };
+        others.into_iter().find(|other| able(other)).map_or(seat, |(_, other)| other)
     }
 
     /// Whether `bundle`, whose inputs are all on `seat`, is left to an open slot elsewhere. It is if there are
@@ -861,6 +902,7 @@ impl Affinity {
     pub(super) fn check(&self, catalog: &Catalog) {
         self.tasks.sanity_check(|object| self.heat(catalog, object));
         self.check_stocks(catalog);
+        self.in_memory.sanity_check();
         let here = || {
             self.executors.by_seat.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)))
         };

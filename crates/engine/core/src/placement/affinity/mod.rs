@@ -7,7 +7,8 @@
 //! The rules, in this order, for an executor with room:
 //!   1. **Hits**: the oldest task whose inputs are all on the executor. The task is left to other executors
 //!      if it would have to wait for a slot here, other executors have open slots for all queued tasks, and
-//!      its inputs can be copied there in less time than a program runs.
+//!      its inputs can be copied there in less time than a program runs. Of executors with the same room and all
+//!      inputs of the task, the one gets it that has most bytes of them in memory.
 //!   2. **The oldest task**: one in [`Config::oldest_every`] choices that move data is the oldest task that
 //!      can go to the executor, so that no task starves.
 //!   3. **Near** objects and **cold** objects: the executor fetches the object that gives most tasks per
@@ -63,6 +64,7 @@
 //! | `learnt` | times and sizes seen so far |
 //! | `choose` | the rules |
 //! | `disk` | what waits at each node's disk |
+//! | `in_memory` | what executors have in memory, as far as reports show it |
 //! | `pace` | which executors leave the last tasks to faster ones |
 //! | `late` | attempts that are better begun anew than left to wait for a slow transfer |
 //! | `kin` | tasks whose inputs leave home once |
@@ -94,6 +96,7 @@ use asking::Asking;
 use disk::DiskRead;
 use eyas_terms::location::MadeLocation;
 use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
+use in_memory::InMemory;
 use kin::Spared;
 use late::Late;
 use learnt::{Sizes, Times};
@@ -114,6 +117,7 @@ mod config;
 mod disk;
 mod hints;
 mod home;
+mod in_memory;
 mod kin;
 mod late;
 mod learnt;
@@ -160,6 +164,7 @@ pub struct Affinity {
     attempts: FxHashMap<TaskId, Attempt>,
     late: Late,
     disk_reads: FxHashMap<TaskId, DiskRead>,
+    in_memory: InMemory,
     paces: Compared,
     /// Objects that this policy had read past a cache. That such an object was not cached does not mean
     /// that it cannot be.
@@ -294,6 +299,7 @@ impl Affinity {
             attempts: FxHashMap::default(),
             late: Late::default(),
             disk_reads: FxHashMap::default(),
+            in_memory: InMemory::default(),
             paces: Compared::default(),
             streamed: FxHashSet::default(),
             spared: Spared::default(),
@@ -426,6 +432,7 @@ impl Queue for Affinity {
         self.near.forget_awaited(executor);
         let Some(seat) = self.executors.seat_of.remove(&executor) else { return };
         self.executors.seats.remove(seat);
+        self.in_memory.leave(seat);
         self.asking.left(seat);
         let seated = self.executors.by_seat[seat.0 as usize].take().expect("an executor has this seat");
         for task in self.home.left(seat, &seated) {
@@ -494,6 +501,7 @@ impl Queue for Affinity {
 
     fn replica_dropped(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
         let Some(&seat) = self.executors.seat_of.get(&executor) else { return };
+        self.in_memory.remove(seat, object);
         self.asking.changed = true;
         self.reheat(catalog, object);
         self.site_may_lose(catalog, seat, object);
@@ -602,6 +610,22 @@ impl Queue for Affinity {
         }
     }
 
+    fn seen_in_memory(
+        &mut self,
+        executor: ExecutorId,
+        inputs: &[InputReport],
+        in_memory: &[u32],
+        budget_bytes: u64,
+    ) {
+        let Some(&seat) = self.executors.seat_of.get(&executor) else { return };
+        for (input, place) in inputs.iter().zip(0..) {
+            match in_memory.binary_search(&place).is_ok() {
+                true => self.in_memory.note(seat, input.object, input.size_bytes, budget_bytes),
+                false => self.in_memory.remove(seat, input.object),
+            }
+        }
+    }
+
     fn sites_found(&mut self, catalog: &Catalog, sites: Option<Arc<Sites>>) {
         if self.config.network != NetworkUse::Off {
             self.settle_sites(catalog, sites);
@@ -627,7 +651,8 @@ impl Queue for Affinity {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.tasks.heap_bytes() + self.executors.iter().map(SeatedExecutor::heap_bytes).sum::<usize>()
+        let executors: usize = self.executors.iter().map(SeatedExecutor::heap_bytes).sum();
+        self.tasks.heap_bytes() + executors + self.in_memory.heap_bytes()
     }
 
     fn sanity_check(&self, catalog: &Catalog) {

@@ -259,6 +259,14 @@ impl World {
         self.queue.learnt(&self.catalog, ExecutorId(executor), &[input], None, None);
     }
 
+    /// A program on `executor` found the inputs in the places `in_memory` in memory.
+    fn seen_in_memory(&mut self, executor: u32, objects: &[u32], in_memory: &[u32]) {
+        let (outcome, size_bytes, wait_ns) = (CacheOutcome::LocalHit, OBJECT_BYTES, 0);
+        let input = |o: &u32| InputReport { object: ObjectId(*o), outcome, size_bytes, wait_ns };
+        let inputs: Vec<InputReport> = objects.iter().map(input).collect();
+        self.queue.seen_in_memory(ExecutorId(executor), &inputs, in_memory, 10 * OBJECT_BYTES);
+    }
+
     /// A program has run for `ms` milliseconds on `executor`.
     fn ran(&mut self, executor: u32, ms: u64) {
         self.queue.learnt(&self.catalog, ExecutorId(executor), &[], Some(ms * MS), None);
@@ -308,6 +316,44 @@ fn hits_come_first_and_the_oldest_of_them() {
     assert_eq!((decision.executor, decision.task, decision.reason), (1, old, Reason::AllHere));
     world.holds(0, &[2]);
     assert_eq!(world.place().unwrap().executor, 0, "who comes to hold an input is told");
+}
+
+#[test]
+fn of_equal_holders_the_one_with_the_inputs_in_memory_gets_the_task() {
+    let mut world = World::new(9, Config::default());
+    for id in 0..4 {
+        world.executor(id, 1);
+        world.holds(id, &[1, 2]);
+    }
+    world.seen_in_memory(2, &[1, 2], &[0]);
+    world.seen_in_memory(3, &[1, 2], &[0, 1]);
+    let mut next = || {
+        let task = world.task(&[1, 2]);
+        let decision = world.place().unwrap();
+        assert_eq!((decision.task, decision.reason), (task, Reason::AllHere));
+        world.check();
+        (decision.executor, task)
+    };
+    // Executor 3 has both inputs in memory and 2 has one; then both are busy.
+    let given = [next(), next(), next()];
+    assert_eq!(given.map(|(executor, _)| executor), [3, 2, 0]);
+    world.end_all();
+    // Reports say that one input has left the memory of 3, and 2 has lost its copy of the other.
+    world.seen_in_memory(3, &[1, 2], &[1]);
+    world.drops(2, 1);
+    world.holds(2, &[1]);
+    world.task(&[1]);
+    assert_eq!(world.place().unwrap().executor, 0, "nobody is known to have it in memory");
+    world.task(&[2]);
+    assert_eq!(world.place().unwrap().executor, 3);
+    // An executor with more idle slots comes before one that has the inputs in memory.
+    world.end_all();
+    world.executor(4, 2);
+    world.holds(4, &[1, 2]);
+    world.task(&[2]);
+    assert_eq!(world.place().unwrap().executor, 4);
+    world.leaves(3);
+    world.check();
 }
 
 #[test]
