@@ -66,9 +66,9 @@ release: $(PY) $(VENV)/.build $(VENV)/.release ## what is given to others: a whe
 	@PYTHON=$(PY) sh scripts/need.sh cargo cc
 	$(PY) scripts/release.py
 
-wheel: $(PY) $(VENV)/.build $(VENV)/.release ## of these only the wheel
+wheel: $(PY) $(VENV)/.build $(VENV)/.release ## of these only the wheel, also for other machines: ARCH=aarch64 LIBC=musl make wheel
 	@PYTHON=$(PY) sh scripts/need.sh cargo cc
-	$(PY) scripts/release.py --wheel
+	$(PY) scripts/release.py --wheel $(ARCH:%=--arch %) $(LIBC:%=--libc %)
 
 bench: $(EYAS) $(LAB) $(VENV)/.apps ## all benchmarks; results in target/bench/
 	$(PY) scripts/bench.py

@@ -60,19 +60,23 @@ def portable_bill(bill: bytes) -> bytes:
     return json.dumps(parsed, indent=1).encode()
 
 
-def finish(wheel: Path, built: Path, symbols: Path) -> None:
-    """Make a wheel of what maturin has built: with the program `built`, without symbols, and with nothing of this machine."""
+def finish(wheel: Path, built: Path, symbols: Path | None) -> None:
+    """Make a wheel of what maturin has built: with the program `built`, without symbols, and with nothing of this machine.
+
+    The symbols go into the file `symbols`; `None`: the program and the module have none any more.
+    """
     done = wheel.with_suffix(".done")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(done, "w", zipfile.ZIP_DEFLATED) as new:
         contents = {entry.filename: old.read(entry) for entry in old.infolist()}
         (name,) = [name for name in contents if name.endswith(".data/scripts/eyas")]
         program = wheel.with_name("eyas")
         shutil.copy(built, program)
-        slim_program(program, symbols)
+        if symbols is not None:
+            slim_program(program, symbols)
         changed = {name: program.read_bytes()}
         (module,) = [name for name in contents if name.startswith("eyas/_ffi.") and name.endswith(".so")]
         program.write_bytes(contents[module])
-        if shutil.which("strip"):
+        if symbols is not None and shutil.which("strip"):
             subprocess.run(["strip", "--strip-unneeded", program], check=True)
         changed[module] = program.read_bytes()
         program.unlink()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import cloudpickle  # type: ignore[import-untyped]
 import pytest
-from harness import ROOT, Eyas
+from harness import ROOT, Eyas, lacking
 from programs import load
 
 CARGO_OUTPUT = """\
@@ -418,6 +420,87 @@ def test_the_wheel_for_older_machines_is_made_and_runs() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "ok: eyas maps a program over files" in done.stdout
+
+
+def test_what_cannot_be_built_for_another_machine_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that has only its own machine's library, where there is no Debian that would have another."""
+    foreign = load("foreign", monkeypatch)
+    rustc = tmp_path / "rustc"
+    rustc.write_text(f"#!/bin/sh\necho {tmp_path}\n")
+    rustc.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(foreign.shutil, "which", lambda _: None)
+    with pytest.raises(
+        SystemExit, match=r"Rust's library for aarch64-unknown-linux-gnu .*\nhint: rustup target add"
+    ):
+        foreign.rust("aarch64-unknown-linux-gnu")
+    (tmp_path / "lib" / "rustlib" / "aarch64-unknown-linux-gnu" / "lib").mkdir(parents=True)
+    assert foreign.rust("aarch64-unknown-linux-gnu") == {}
+
+
+# With a program over files, a function, a context and a result that is mapped.
+CALLS = """\
+import platform
+import eyas
+
+with eyas.Cluster(nodes=2, slots=1) as c:
+    run = c.map("cp {in} {out}", __file__, out="{name}.copy")
+    run.wait()
+    triple = c.context(lambda: 3)
+    print(c.submit(platform.machine).result(), list(c.map(pow, range(4), context=triple)))
+    print(len(c.submit(bytes, 300_000).result()), open("calls.py.copy").read() == open("calls.py").read())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3 * 3600)
+@pytest.mark.parametrize("libc", ["gnu", "musl"])
+def test_a_wheel_for_another_processor_is_made_and_runs(
+    libc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an emulator. There is no Python for musl that could load that one's module."""
+    processor = "x86_64" if platform.machine() == "aarch64" else "aarch64"
+    if not shutil.which("apt-get"):
+        lacking("this is no Debian, which has Rust's library for other processors, and Python for them")
+    done = subprocess.run(
+        [sys.executable, "scripts/release.py", "--wheel", "--arch", processor, "--libc", libc],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "Linux 6.7 or newer is needed" in done.stderr:
+        lacking("an emulator runs what was built from Linux 6.7 on")
+    assert done.returncode == 0, done.stderr
+    assert "ok: eyas maps a program over files" in done.stdout
+    if libc == "musl":
+        return
+    (wheel,) = (ROOT / "dist" / "release").glob("*.whl")
+    packages = tmp_path / "packages"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", packages]
+    subprocess.run(
+        [*pip, "--platform", f"manylinux_2_28_{processor}", "--only-binary", ":all:", wheel], check=True
+    )
+    shutil.copytree(Path(cloudpickle.__file__).parent, packages / "cloudpickle")
+    (tmp_path / "calls.py").write_text(CALLS)
+    foreign = load("foreign", monkeypatch)
+    python = [
+        *foreign.emulated(processor),
+        foreign.system(processor) / "usr" / "bin" / "python3.11",
+        "calls.py",
+    ]
+    ran = subprocess.run(
+        python,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(packages), "XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert ran.stdout == f"{processor} [0, 1, 8, 27]\n300000 True\n", ran.stderr
 
 
 def test_kept_data_sees_of_the_engine_what_is_listed_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
