@@ -242,6 +242,23 @@ def test_a_copy_stays_in_its_target_whatever_names_a_home_lists(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["explain"],
+        ["data", "where"],
+        ["cat"],
+        ["map", "--range", "0..1", "--nodes"],
+        ["map", "--", "true", "{in}"],
+        ["no-such-verb"],
+    ],
+)
+def test_no_message_repeats_the_password_of_a_url(run: Run, words: list[str]) -> None:
+    at = words.index("--") if "--" in words else len(words)
+    done = run(*words[:at], "https://me:5ec2e7@h.invalid/x?k=5ec2e7", *words[at:], status=None)
+    assert done.status in (2, 3) and "5ec2e7" not in done.stdout + done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
     ("query", "signature"),
     [
         ("X-Amz-Credential=AK%2F1&X-Amz-Signature=", "5ec2e75ec2e7f00d"),

@@ -88,6 +88,7 @@ mod workflow;
 use clap::Parser;
 pub use fault::{Exit, Fault};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 use verb::{Cli, Verb};
 
@@ -189,12 +190,19 @@ fn end(result: Result<Exit, Fault>) -> ExitCode {
     }
 }
 
-/// Prints clap's message; its text is ours, but it repeats the user's words.
+/// What clap says of words that are wrong. Its text is ours, but it repeats the user's words.
+fn usage_of(e: &clap::Error) -> String {
+    eyas_text::without_secrets(&e.render().to_string()).into_owned()
+}
+
+/// Prints help, or what is wrong with the words.
 fn tell_usage(e: &clap::Error) {
-    let text = e.render();
-    let lacks_list =
-        e.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.to_string().contains("<TASKS>");
-    tell(&text, e.use_stderr());
+    let (text, plain) = (e.render(), usage_of(e));
+    let lacks_list = e.kind() == clap::error::ErrorKind::MissingRequiredArgument && plain.contains("<TASKS>");
+    match e.use_stderr() && plain != text.to_string() {
+        true => _ = write!(eyas_text::stderr(), "{plain}"),
+        false => tell(&text, e.use_stderr()),
+    }
     if lacks_list {
         eyas_text::say!("hint: `-` is a list on standard input");
     }
@@ -202,7 +210,6 @@ fn tell_usage(e: &clap::Error) {
 
 /// Prints help or what is wrong with the words, in colours where they are wanted.
 fn tell(text: &clap::builder::StyledStr, is_error: bool) {
-    use std::io::Write;
     let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let _ = match (is_error, wants_colours) {
         (true, true) if eyas_text::stderr_is_terminal() => {

@@ -39,7 +39,7 @@ fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
     match Options::<A>::try_parse_from(words) {
         Ok(parsed) => Ok(parsed.options),
         Err(error) => {
-            let text = error.render().to_string();
+            let text = crate::usage_of(&error);
             let first = text.lines().next().unwrap_or_default();
             Err(Fault::new(Exit::BadInput, first.trim_start_matches("error: ")))
         }

@@ -35,7 +35,7 @@ pub use shell::Shell;
 pub use size::{size, size_beside};
 use std::fmt;
 use std::path::Path;
-pub use urls::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query, is_of_web, without_query};
+pub use urls::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query, is_of_web, without_query, without_secrets};
 
 /// Prints a line for the user on standard error. A failure to print it is no reason to end.
 #[macro_export]

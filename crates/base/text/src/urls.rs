@@ -35,6 +35,14 @@ pub fn without_query(location: &str, hides: impl Fn(&str) -> bool) -> Cow<'_, st
     }
 }
 
+/// A text for people that may have URLs in it, with `...` in place of their passwords, and of the queries of those of web servers.
+pub fn without_secrets(text: &str) -> Cow<'_, str> {
+    match without_queries(text.as_bytes(), |_| false, ends_in_web) {
+        Cow::Borrowed(_) => text.into(),
+        Cow::Owned(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+    }
+}
+
 /// The text with `...` in place of the password of each URL, and of what stands behind the `?` or `#` of each URL of a scheme that
 /// `hides`. `is_to_end`: a URL that begins at this byte goes on to the end of the text; others end where a name in a sentence does.
 pub(crate) fn without_queries(
