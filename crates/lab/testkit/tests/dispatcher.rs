@@ -717,6 +717,69 @@ fn home_is_shared_by_the_executors_that_use_it_and_unused_parts_go_to_the_others
     c.wait(1).expect(&["share any rate, 4 streams with 1"]);
 }
 
+/// Tasks that each read a packed file and what a node makes of it, by `affinity`, on one node of one slot. Each file has `n_each`
+/// readers.
+fn packed(n_files: usize, n_each: usize) -> Cluster {
+    let mut c = Cluster::with(|config| config.placement = "affinity".into());
+    c.node(1, 1);
+    let reader = |i: usize| {
+        let packed = format!("p{}", i / n_each);
+        task(&format!("t{i}")).reads(&packed).reads(&format!("made:gzip:{packed}"))
+    };
+    c.run(&(0..n_files * n_each).map(reader).collect::<Vec<_>>());
+    c
+}
+
+/// The only task that is given out now.
+fn given(c: &mut Cluster) -> u64 {
+    let taken = c.take();
+    assert!(matches!(&taken[..], [one] if one.starts_with("assign ")), "{taken:?}");
+    c.assignments.last().expect("it was given").task.0
+}
+
+#[test]
+fn while_a_node_unpacks_a_file_the_next_one_is_fetched() {
+    let mut c = packed(6, 1);
+    let first = given(&mut c);
+    c.has(1, &format!("p{first}"), "packed", Some("1"));
+    let second = given(&mut c);
+    // Both wait to be unpacked.
+    c.has(1, &format!("p{second}"), "packed", Some("1")).expect(&[]);
+    c.has(1, &format!("made:gzip:p{first}"), "plain", Some("1"));
+    given(&mut c);
+}
+
+#[test]
+fn what_takes_long_to_come_and_to_unpack_sets_out_early() {
+    // A program takes 1 s, so that of one task in stock is over when an image is there, or not.
+    for (made_ms, is_early) in [(900, false), (1100, true)] {
+        let mut c = packed(6, 2);
+        let file = |task: u64| task / 2;
+        let packed = |task| format!("p{}", file(task));
+        let plain = |task| format!("made:gzip:p{}", file(task));
+        let first = given(&mut c);
+        c.has(1, &packed(first), "packed", Some("1"));
+        let second = given(&mut c);
+        c.has(1, &plain(first), "plain", Some("1"));
+        assert_eq!(file(given(&mut c)), file(first), "the other reader is in stock");
+        let mut report = c.report((first, 1), Outcome::Done);
+        report.inputs[0].wait_ns = 500_000_000;
+        report.inputs[1].outcome = CacheOutcome::Made;
+        report.inputs[1].wait_ns = made_ms * 1_000_000;
+        c.feed(Event::AttemptEnded { executor: ExecutorId(1), report: report.into() });
+        c.expect(&[&format!("end {first} done")]);
+        c.has(1, &packed(second), "packed", Some("1"));
+        let third = given(&mut c);
+        c.has(1, &plain(second), "plain", Some("1")).expect(&[]);
+        // One task runs, one is in stock, and the third file is to be unpacked.
+        c.has(1, &packed(third), "packed", Some("1"));
+        match is_early {
+            true => assert_ne!(file(given(&mut c)), file(third)),
+            false => assert_eq!(c.take(), [""; 0]),
+        }
+    }
+}
+
 #[test]
 fn a_file_that_watched_tasks_make_has_one_writer_and_is_read_where_it_is() {
     let mut c = Cluster::new();

@@ -66,6 +66,8 @@ pub(super) struct ExecutorState {
     pub(super) n_runs: u32,
     /// Smoothed time that inputs took to come here from home, over the attempts that waited for any.
     pub(super) moved_ns_mean: Option<u64>,
+    /// The same with the time until this node has made of packed inputs what programs read; `None`: it made none.
+    pub(super) made_ns_mean: Option<u64>,
     /// When the executor joined or its last attempt ended. If it has no attempt, it has been idle since then.
     pub(super) last_ended: Timestamp,
     /// Attempts in a row that failed through this node's fault, and until when the node gets no tasks because
@@ -122,13 +124,16 @@ impl ExecutorState {
         // What comes from another node had better not be copied: where one waits for it, more tasks would wait in the same way.
         let is_of_home =
             |input: &&InputReport| matches!(input.outcome, CacheOutcome::Miss | CacheOutcome::Direct);
-        // What the node makes of a file that comes from home comes later than the file.
-        let is_made = |input: &&InputReport| input.outcome == CacheOutcome::Made;
-        let reads_home = report.inputs.iter().any(|input| is_of_home(&input));
-        let waits = report.inputs.iter().filter(|input| is_of_home(input) || reads_home && is_made(input));
-        let waits = waits.map(|input| input.wait_ns).max();
+        let waits = report.inputs.iter().filter(is_of_home).map(|input| input.wait_ns).max();
         if let Some(moved_ns) = waits.filter(|ns| *ns > 0) {
             smooth(&mut self.moved_ns_mean, moved_ns, RUNS_SMOOTHED);
+        }
+        let made = report.inputs.iter().filter(|input| input.outcome == CacheOutcome::Made);
+        let made = made.map(|input| input.wait_ns).max();
+        // What was unpacked once for all tasks says little of those that follow and wait for plain files.
+        let is_kept = made.is_some() || self.made_ns_mean.is_some();
+        if let Some(made_ns) = made.max(waits).filter(|_| is_kept) {
+            smooth(&mut self.made_ns_mean, made_ns, RUNS_SMOOTHED);
         }
         match &report.outcome {
             Outcome::Failed(Failure { kind: FailureKind::Node, message }) => {
@@ -160,8 +165,18 @@ impl ExecutorState {
 
     /// Whether inputs take longer to come here than the slots need for the programs of `n_tasks` tasks.
     pub(super) fn comes_late(&self, n_tasks: u32) -> bool {
-        let (Some(run_ns), Some(moved_ns)) = (self.run_ns_mean, self.moved_ns_mean) else { return false };
-        run_ns.saturating_mul(u64::from(n_tasks)) < moved_ns.saturating_mul(u64::from(self.offer.slots))
+        self.takes_longer(self.moved_ns_mean, n_tasks)
+    }
+
+    /// Whether what this node makes of packed inputs takes longer, with their coming, than the slots need for the programs of
+    /// `n_tasks` tasks.
+    pub(super) fn is_made_late(&self, n_tasks: u32) -> bool {
+        self.takes_longer(self.made_ns_mean, n_tasks)
+    }
+
+    fn takes_longer(&self, ns: Option<u64>, n_tasks: u32) -> bool {
+        let (Some(run_ns), Some(ns)) = (self.run_ns_mean, ns) else { return false };
+        run_ns.saturating_mul(u64::from(n_tasks)) < ns.saturating_mul(u64::from(self.offer.slots))
     }
 
     /// Whether the executor is neither silent nor draining.
@@ -359,6 +374,7 @@ impl Schedule {
             run_ns_mean: None,
             n_runs: 0,
             moved_ns_mean: None,
+            made_ns_mean: None,
             last_ended: Timestamp::default(),
             n_node_failures: 0,
             sick_until: None,
@@ -716,7 +732,8 @@ impl Dispatcher {
         self.schedule.insert_executor(&self.work, now, executor, offer.clone(), kept);
         let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was just inserted");
         (e.draining, e.leaving) = (known.draining, known.leaving);
-        (e.run_ns_mean, e.n_runs, e.moved_ns_mean) = (known.run_ns_mean, known.n_runs, known.moved_ns_mean);
+        (e.run_ns_mean, e.n_runs) = (known.run_ns_mean, known.n_runs);
+        (e.moved_ns_mean, e.made_ns_mean) = (known.moved_ns_mean, known.made_ns_mean);
         e.moving_to = known.moving_to;
         // What it announced holds, and so does how long it has lived.
         e.ends = known.ends.or(e.ends.take());
