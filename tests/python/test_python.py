@@ -101,6 +101,57 @@ def test_a_directory_is_an_argument_of_a_function(cluster: eyas.Cluster, here: P
     assert cluster.submit(found, there).result(60) == ["a:3", "deep/b:2"]
 
 
+STAYS = """
+import os, sys
+import eyas.stay
+
+def main(words):
+    print(os.getpid(), os.environ["EYAS_TASK"], os.getcwd() == os.environ["EYAS_SANDBOX"])
+    if words[0] == "doubles":
+        with open("in") as file, open("out", "w") as out:
+            out.write(file.read() * 2)
+    if words[0] == "raises":
+        raise ValueError("so it is")
+    if words[0] == "says":
+        sys.exit("not today")
+    return 3 if words[0] == "ends" else 0
+
+if __name__ == "__main__":
+    sys.exit(eyas.stay.serve(main))
+"""
+
+
+def test_a_program_stays_for_the_tasks_that_follow(cluster: eyas.Cluster, here: Path) -> None:
+    (here / "stays.py").write_text(STAYS)
+    (here / "in").write_text("word ")
+
+    def task(name: str, what: str, **more: object) -> dict[str, object]:
+        command, env = [sys.executable, "stays.py", what], {"EYAS_WARM": "2"}
+        return {"id": name, "command": command, "inputs": ["stays.py", "in"], "env": env, **more}
+
+    ends = ["doubles", "raises", "says", "ends"]
+    tasks = [task(f"t{n}", "nothing") for n in range(30)]
+    tasks += [task(what, what, outputs={"out": "out"} if what == "doubles" else {}) for what in ends]
+    run = cluster.run(tasks)
+    run.wait(60, check=False)
+    ended = {one.id: one for one in run.tasks()}
+    said = {name: one.stdout.decode().split() for name, one in ended.items()}
+    assert all(words[1:] == [name, "True"] for name, words in said.items()), said
+    assert len({pid for pid, *_ in said.values()}) <= 4, "one process for each slot"
+    assert (here / "out").read_text() == "word word "
+    assert {name for name, one in ended.items() if one.state != "done"} == {"raises", "says", "ends"}
+    assert ended["raises"].stderr.endswith(b"ValueError: so it is\n")
+    assert ended["says"].stderr == b"not today\n" and "status 1" in (ended["says"].reason or "")
+    assert ended["ends"].stderr == b"" and "status 3" in (ended["ends"].reason or "")
+
+
+def test_a_program_that_could_stay_does_one_task_by_itself(here: Path) -> None:
+    (here / "stays.py").write_text(STAYS)
+    env = {**os.environ, "EYAS_TASK": "t", "EYAS_SANDBOX": str(here)}
+    done = subprocess.run([sys.executable, "stays.py", "ends"], env=env, capture_output=True, check=False)
+    assert done.returncode == 3 and done.stdout.endswith(b" t True\n"), done
+
+
 def test_what_is_wrong_is_said_and_starts_nothing(cluster: eyas.Cluster, here: Path) -> None:
     with pytest.raises(eyas.EyasError, match="nothing"):
         eyas.glob("*.nothing")

@@ -527,25 +527,32 @@ def _receive(connection: socket.socket, n: int) -> bytes:
     return b"".join(parts)
 
 
+def next_task(connection: socket.socket) -> tuple[list[str], dict[str, str]]:
+    """Waits for a task of the slot, and takes its sandbox and variables. Gives its own words, and the digests of inputs whose bytes are
+    known, by their names. Ends this process where the slot is gone.
+    """
+    (n,) = struct.unpack("<I", _receive(connection, 4))
+    sandbox, n_words, *texts = _receive(connection, n).decode(errors="surrogateescape").split("\0")[:-1]
+    words, behind = texts[: int(n_words)], texts[int(n_words) :]
+    os.chdir(sandbox)
+    n_variables = behind.index("")
+    for variable in behind[:n_variables]:
+        name, _, value = variable.partition("=")
+        os.environ[name] = value
+    for name in ("EYAS_SANDBOX", "TMPDIR", "PWD"):
+        os.environ[name] = sandbox
+    if "tempfile" in sys.modules:
+        setattr(sys.modules["tempfile"], "tempdir", None)  # noqa: B010, it is found again
+    return words, dict(zip(behind[n_variables + 1 :: 2], behind[n_variables + 2 :: 2]))
+
+
 def serve(connection: socket.socket, out: int) -> None:
     """Does what a slot asks for, until it closes the socket."""
     while True:
-        (n,) = struct.unpack("<I", _receive(connection, 4))
-        texts = _receive(connection, n).decode(errors="surrogateescape").split("\0")
-        sandbox, word = texts[0], texts[2]
-        os.chdir(sandbox)
-        behind = texts[2 + int(texts[1]) : -1]
-        n_variables = behind.index("")
-        for variable in behind[:n_variables]:
-            name, _, value = variable.partition("=")
-            os.environ[name] = value
+        words, digests = next_task(connection)
         _digests.clear()
-        _digests.update(zip(behind[n_variables + 1 :: 2], behind[n_variables + 2 :: 2]))
-        for name in ("EYAS_SANDBOX", "TMPDIR", "PWD"):
-            os.environ[name] = sandbox
-        if "tempfile" in sys.modules:
-            setattr(sys.modules["tempfile"], "tempdir", None)  # noqa: B010, it is found again
-        status, answer = answer_to(word)
+        _digests.update(digests)
+        status, answer = answer_to(words[0])
         os.chdir("/")
         said = struct.pack("<i", status)
         # With nothing between them, the slot wakes once for both.
