@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The last task of a request: add the stacks of single exposures, measure the middle, and draw it.
 
-    combine.py --psf-sigma 1.7 cuts stack.fits stack.png stack.jpg
+    tasks.py combine --psf-sigma 1.7 cuts stack.fits stack.png stack.jpg
 
 `cuts` is a folder of what `cut.py` wrote. The measurement and the grey scale are those of apps/stacking. Prints what it found as
 JSON.
@@ -66,14 +65,14 @@ def combine(folder: Path, psf_sigma: float, fits: Path, png: Path, jpeg: Path) -
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Add the stacks of single exposures.")
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="combine", description="Add the stacks of single exposures.")
     parser.add_argument("--psf-sigma", type=float, required=True, help="width of the star profile in pixels")
     parser.add_argument("cuts", type=Path)
     parser.add_argument("fits", type=Path)
     parser.add_argument("png", type=Path)
     parser.add_argument("jpeg", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     try:
         found = combine(args.cuts, args.psf_sigma, args.fits, args.png, args.jpeg)
     except StackingError as error:
@@ -81,7 +80,3 @@ def main() -> int:
         return 1
     print(json.dumps(found))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Cut the square around a circle out of one exposure, with its projection: what SODA gives.
 
-    crop.py e0001.fits.gz crop.fits 250.42 36.46 0.01
+    tasks.py crop e0001.fits.gz crop.fits 250.42 36.46 0.01
 
 RA, Dec and radius in degrees. The pixels stay as they are; what lies beyond the exposure is left out.
 """
@@ -18,14 +17,16 @@ from cutout import StackingError, radec2xy, read_hdu, tan_wcs, write_fits
 OWN_CARDS = ("SIMPLE", "BITPIX", "NAXIS", "NAXIS1", "NAXIS2", "EXTEND", "BSCALE", "BZERO", "CRPIX1", "CRPIX2")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Cut the square around a circle out of one exposure.")
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="crop", description="Cut the square around a circle out of one exposure."
+    )
     parser.add_argument("exposure")
     parser.add_argument("out")
     parser.add_argument("ra", type=float)
     parser.add_argument("dec", type=float)
     parser.add_argument("radius", type=float)
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     try:
         image = read_hdu(args.exposure)
         wcs = tan_wcs(image.header, image.name)
@@ -51,7 +52,3 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from .faces import CUTOUTS_AT_ONCE, Portal, address_of
 from .index import Exposure, separation_deg
 from .lists import BANDS
 from .regions import Region, Wrong
-from .work import APP, LOOK_UP_S, STACKING, kind_of_failure
+from .work import LOOK_UP_S, kind_of_failure
 
 router = APIRouter(prefix="/vo", tags=["Virtual Observatory"])
 
@@ -421,10 +420,9 @@ def _cut(portal: Portal, one: Exposure, circle: Region) -> Response:
     """A circle of an exposure, cut by a task of the cluster."""
     made = portal.work.data / "cutouts" / f"{secrets.token_hex(12)}.fits"
     name = Path(one.address).name
-    words = [sys.executable, "crop.py", name, "crop.fits", *map(repr, (circle.ra, circle.dec, circle.radius))]
-    inputs = {"crop.py": str(APP / "crop.py"), "cutout.py": str(STACKING / "cutout.py")}
-    inputs[name] = str(portal.survey / one.address)
-    task = {"id": "crop", "command": words, "inputs": inputs, "outputs": {"crop.fits": str(made)}}
+    words = ["crop", name, "crop.fits", *map(repr, (circle.ra, circle.dec, circle.radius))]
+    inputs = {name: str(portal.survey / one.address)}
+    task = portal.work.task("crop", words, inputs, {"crop.fits": str(made)})
     run = portal.work.connections.owner.run([task], name="cutout")
     end = time.monotonic() + CUTOUT_S_MAX
     while not run.wait(LOOK_UP_S, check=False):

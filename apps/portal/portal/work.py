@@ -15,6 +15,7 @@ not there is submitted.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
@@ -22,11 +23,12 @@ import py_compile
 import re
 import shutil
 import sys
+import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,11 @@ from .store import ENDS, Row, Store
 
 APP = Path(__file__).resolve().parent.parent
 STACKING = APP.parent / "stacking"
+# What the tasks consist of.
+PROGRAM = (
+    *(APP / name for name in ("tasks.py", "cut.py", "combine.py", "crop.py")),
+    *(STACKING / name for name in ("cutout.py", "stack.py", "picture.py")),
+)
 
 OBJECTS_PER_TASK = 50
 # The user of the cluster whose tasks end requests, for all people: its weight puts these tasks before those that begin a request. No
@@ -154,25 +161,33 @@ def kind_of_failure(reason: str, stderr: str) -> tuple[str, str]:
     return "away", reason
 
 
-def modules_of(names: tuple[str, ...], folder: Path) -> dict[str, str]:
-    """Modules of apps/stacking as inputs of a task: each source, and what Python compiled of it, under the name by which Python
-    looks for it. A program then begins without compiling them. Python of another version on a node looks for another name.
+def program_of(folder: Path) -> Path:
+    """The program of all tasks, an archive in `folder` that Python runs: `tasks.py` with its modules, as they are and compiled. Python of
+    another version on a node takes the sources.
 
-    `folder` keeps what was compiled; a file that would be the same stays as it is, and so do copies in caches.
+    The program's name has a digest of its content. A slot keeps a program by its name, so another version of it needs another name;
+    and the same version is not written anew, so copies in caches stay.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    inputs: dict[str, str] = {}
-    for name in names:
-        source, compiled = STACKING / name, Path(cache_from_source(name))
-        kept, new = folder / compiled.name, folder / "new"
-        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-        py_compile.compile(str(source), str(new), dfile=name, doraise=True, invalidation_mode=mode)
-        if kept.exists() and kept.read_bytes() == new.read_bytes():
-            new.unlink()
-        else:
-            os.replace(new, kept)
-        inputs |= {name: str(source), str(compiled): str(kept)}
-    return inputs
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive, tempfile.TemporaryDirectory(dir=folder) as compiled:
+        for source in PROGRAM:
+            name = "__main__" if source.stem == "tasks" else source.stem
+            made = Path(compiled) / f"{name}.pyc"
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(
+                str(source), str(made), dfile=source.name, doraise=True, invalidation_mode=mode
+            )
+            # Without the time of now, which would make another digest.
+            archive.writestr(zipfile.ZipInfo(f"{name}.py"), source.read_bytes())
+            archive.writestr(zipfile.ZipInfo(made.name), made.read_bytes())
+    data = content.getvalue()
+    path = folder / f"tasks-{hashlib.sha256(data).hexdigest()[:16]}.pyz"
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_bytes(data)
+        os.replace(new, path)
+    return path
 
 
 class Work:
@@ -184,8 +199,7 @@ class Work:
         self.store, self.index, self.connections = store, index, connections
         self.survey, self.data = survey.resolve(), data.resolve()
         self.psf_sigma = float(json.loads((survey / "survey.json").read_text())["psf_sigma_pixels"])
-        self._to_cut = modules_of(("cutout.py",), self.data / "compiled")
-        self._to_combine = modules_of(("cutout.py", "picture.py", "stack.py"), self.data / "compiled")
+        self._program = program_of(self.data / "program")
         self._threads = ThreadPoolExecutor(FOLLOWED_AT_ONCE, "request")
         self._live: dict[str, Live] = {}
         self._lock = threading.Lock()
@@ -227,6 +241,21 @@ class Work:
                 live.run.cancel()
         return True
 
+    def task(
+        self, name: str, words: list[str], inputs: dict[str, str], outputs: dict[str, str]
+    ) -> dict[str, Any]:
+        """A task of the portal's program, which does what the first of `words` names."""
+        program = self._program.name
+        return {
+            "id": name,
+            "command": [sys.executable, program, *words],
+            "inputs": {program: str(self._program)} | inputs,
+            "outputs": outputs,
+            # Python and the program stay at the slot for the tasks that follow.
+            "env": {"EYAS_WARM": "2"},
+            "label": words[0],
+        }
+
     # ------------------------------------------------------------ following one request
 
     def _follow(self, number: str) -> None:
@@ -259,20 +288,22 @@ class Work:
         shutil.rmtree(self.folder(number) / "cuts", ignore_errors=True)
         live.note(state=state)
 
-    def _client(self, name: str, weight: int) -> eyas.Client:
+    def _submitted(
+        self, user: str, weight: int, name: str, tasks: list[dict[str, Any]], may_be_there: bool
+    ) -> eyas.Run:
+        """A new run of that name, for a user of the cluster. `may_be_there`: it is looked for before, as a portal that has ended may have
+        submitted it. To look takes the state of all runs that the cluster remembers.
+        """
+        client = self.connections.of(user, weight)
         try:
-            client = self.connections.of(name, weight)
-            client.status()
+            known = client.runs(name=name) if may_be_there else []
+            return known[-1] if known else client.run(tasks, name=name)
         except eyas.ClusterLost:
-            # The connection may be of a dispatcher that was started anew since.
-            self.connections.forget(name)
-            client = self.connections.of(name, weight)
-        return client
-
-    def _submitted(self, client: eyas.Client, name: str, tasks: list[dict[str, Any]]) -> eyas.Run:
-        """The run of that name, if it is there already, or a new one."""
-        known = client.runs(name=name)
-        return known[-1] if known else client.run(tasks, name=name)
+            # The connection may be of a dispatcher that was started anew since. The submission may have arrived.
+            self.connections.forget(user)
+            client = self.connections.of(user, weight)
+            known = client.runs(name=name)
+            return known[-1] if known else client.run(tasks, name=name)
 
     def _wait(self, run: eyas.Run, shown: Callable[[dict[str, Any]], object] | None = None) -> None:
         """Until the run has ended, or this portal ends: then the next one follows the run."""
@@ -286,7 +317,6 @@ class Work:
         plan = row["plan"]
         if plan is None:
             plan = plan_of(asked, self.index, row["size"])
-            self.store.set_request(number, plan=plan)
         tasks, parts = self._tasks(row, asked, plan)
         digest = self._digest(row, asked, plan)
         before = None if digest is None else self._done_before(number, digest)
@@ -295,7 +325,8 @@ class Work:
             result = self._result(row, asked, plan, None, parts, known, began)
             return self._end(number, live, "done", result=result)
         live.note(state="running", n_tasks=len(tasks) + 1, n_done=0, n_outside=len(plan["outside"]))
-        self.store.set_request(number, state="running")
+        # The next portal goes on with the same tasks, whatever the index has by then.
+        self.store.set_request(number, state="running", plan=plan)
         if live.is_cancelled.is_set():
             return self._end(number, live, "cancelled")
         if not tasks:
@@ -303,7 +334,6 @@ class Work:
             return self._end(number, live, "done", result=result)
         user = self.store.user_by_id(row["user"])
         assert user is not None
-        client = self._client(user["name"], user["weight"])
 
         def shown(status: Mapping[str, Any]) -> None:
             n_ended = status["n_done"] + status["n_failed"] + status["n_cancelled"]
@@ -321,7 +351,10 @@ class Work:
                 troubles=list(status.get("troubles") or ()),
             )
 
-        live.run = run = self._submitted(client, f"request-{number}", tasks)
+        # This portal follows a request that waits for the first time. Others have begun before it was started.
+        may_be_there = row["state"] != "waiting"
+        name = f"request-{number}"
+        live.run = run = self._submitted(user["name"], user["weight"], name, tasks, may_be_there)
         # A wish to cancel that came between the look above and now found no run.
         if live.is_cancelled.is_set():
             run.cancel()
@@ -336,8 +369,9 @@ class Work:
         made = [of for of in ended if ended[of].state == "done"]
         found = None
         if made:
-            client = self._client(LAST_USER, LAST_WEIGHT)
-            live.run = last = self._submitted(client, f"request-{number}-stack", [self._last(row, made)])
+            adding = [self._last(row, made)]
+            last = self._submitted(LAST_USER, LAST_WEIGHT, f"{name}-stack", adding, may_be_there)
+            live.run = last
             if live.is_cancelled.is_set():
                 last.cancel()
             self._wait(last)
@@ -392,31 +426,19 @@ class Work:
             for start in range(0, len(numbers), OBJECTS_PER_TASK):
                 part = numbers[start : start + OBJECTS_PER_TASK]
                 name, of = Path(address).name, f"{at:05d}-{start // OBJECTS_PER_TASK:03d}"
-                # It needs the standard library alone, and a start without other packages is quicker (decision 0136).
-                words = [sys.executable, "-S", "cut.py", str(row["size"]), name, "cut.fits"]
+                words = ["cut", str(row["size"]), name, "cut.fits"]
                 words += [f"{asked[number].ra!r},{asked[number].dec!r}" for number in part]
-                inputs = {"cut.py": str(APP / "cut.py"), name: str(self.survey / address)} | self._to_cut
+                inputs = {name: str(self.survey / address)}
                 outputs = {"cut.fits": str(self.folder(row["id"]) / "cuts" / f"{of}.fits")}
-                tasks.append(
-                    {"id": of, "command": words, "inputs": inputs, "outputs": outputs, "label": "cut"}
-                )
+                tasks.append(self.task(of, words, inputs, outputs))
                 parts.append((of, address, part))
         return tasks, parts
 
     def _last(self, row: Row, made: list[str]) -> dict[str, Any]:
         folder = self.folder(row["id"])
-        inputs = {"combine.py": str(APP / "combine.py")} | self._to_combine
-        inputs |= {f"cuts/{of}.fits": str(folder / "cuts" / f"{of}.fits") for of in made}
-        return {
-            "id": "stack",
-            "command": [
-                *(sys.executable, "combine.py", "--psf-sigma", str(self.psf_sigma)),
-                *("cuts", "stack.fits", "stack.png", "stack.jpg"),
-            ],
-            "inputs": inputs,
-            "outputs": {name: str(folder / name) for name in FILES},
-            "label": "stack",
-        }
+        words = ["combine", "--psf-sigma", str(self.psf_sigma), "cuts", *FILES]
+        inputs = {f"cuts/{of}.fits": str(folder / "cuts" / f"{of}.fits") for of in made}
+        return self.task("stack", words, inputs, {name: str(folder / name) for name in FILES})
 
     def _result(
         self,

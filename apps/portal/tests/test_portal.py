@@ -8,12 +8,12 @@ import io
 import os
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from harness import need_program, wait_until
 from playwright.sync_api import Browser, Page, expect
 from portal import store
 from portal.index import Index
-from portal.work import LAST_USER, LAST_WEIGHT, modules_of
+from portal.work import LAST_USER, LAST_WEIGHT, program_of
 from portals import PHONE, Server, check_page, go_by_keyboard, started
 
 PASSWORD = "correct horse battery"
@@ -644,18 +644,26 @@ def test_requests_of_many_at_once(server: Server) -> None:
     owner.close()
 
 
-def test_programs_find_their_modules_compiled(tmp_path: Path) -> None:
-    inputs = modules_of(("cutout.py",), tmp_path / "compiled")
-    for name, source in inputs.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copyfile(source, tmp_path / name)
-    (tmp_path / "cutout.py").write_text("raise SystemExit('the source was read')")
-    subprocess.run([sys.executable, "-S", "-c", "import cutout"], cwd=tmp_path, check=True, timeout=60)
-    kept = tmp_path / "compiled" / f"cutout.{sys.implementation.cache_tag}.pyc"
-    before = kept.stat()
-    assert modules_of(("cutout.py",), tmp_path / "compiled") == inputs
-    assert kept.stat().st_mtime_ns == before.st_mtime_ns, "what is the same stays in caches"
-    assert list(kept.parent.iterdir()) == [kept]
+def test_the_program_of_tasks_has_its_modules_compiled(tmp_path: Path) -> None:
+    """And as sources, for a node whose Python is another one. A portal with the same sources has the same program."""
+    program = program_of(tmp_path / "program")
+    before = program.stat()
+    assert program_of(tmp_path / "program") == program and program.stat().st_mtime_ns == before.st_mtime_ns
+    assert list(program.parent.iterdir()) == [program]
+
+    def printed(spoilt: str) -> str:
+        """What a crop of no file prints, where the files of this kind are no good."""
+        other = tmp_path / f"without{spoilt}.pyz"
+        with zipfile.ZipFile(program) as archive, zipfile.ZipFile(other, "w") as made:
+            for name in archive.namelist():
+                bad = b"raise SystemExit('it was read')" if spoilt == ".py" else b"of another version"
+                made.writestr(name, bad if name.endswith(spoilt) else archive.read(name))
+        command: list[str | Path] = [sys.executable, other, "crop", "none.fits", "out.fits", "1", "2", "3"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1, done
+        return done.stderr
+
+    assert printed(".py") == printed(".pyc") == "error: none.fits does not exist\n"
 
 
 def test_equal_work_is_done_once(server: Server) -> None:
