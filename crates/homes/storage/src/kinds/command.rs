@@ -605,16 +605,16 @@ fn filled(line: &str, fill: &dyn Fn(&str) -> Option<String>) -> String {
 
 /// What a command printed as errors: the beginning and the end of it.
 #[derive(Default)]
-struct Said {
+struct CommandErrors {
     /// Lines of our own commands that say what a listing has left out. They may stand anywhere.
     left_out: Vec<u8>,
     /// All other lines.
     others: Vec<u8>,
 }
 
-impl Said {
-    fn read(stderr: impl Read) -> Said {
-        let (mut stderr, mut said) = (BufReader::new(stderr), Said::default());
+impl CommandErrors {
+    fn read(stderr: impl Read) -> CommandErrors {
+        let (mut stderr, mut said) = (BufReader::new(stderr), CommandErrors::default());
         let (mut line, mut is_start, mut is_own) = (Vec::new(), true, false);
         // A line without an end comes in pieces.
         while let Ok(1..) = (&mut stderr).take(4096).read_until(b'\n', &mut line) {
@@ -634,7 +634,7 @@ impl Said {
 /// A command that runs, and what it prints as errors. Whoever drops it ends the command with all that it started.
 struct Running {
     child: Child,
-    said: Option<std::thread::JoinHandle<Said>>,
+    said: Option<std::thread::JoinHandle<CommandErrors>>,
     has_ended: bool,
     _tie: Tie,
 }
@@ -645,7 +645,7 @@ impl Running {
         let (mut child, tie) =
             started.map_err(|error| Error::from_io(place.operation, place.location, error))?;
         let stderr = child.stderr.take().expect("it is a pipe");
-        let said = std::thread::spawn(move || Said::read(stderr));
+        let said = std::thread::spawn(move || CommandErrors::read(stderr));
         Ok(Running { child, said: Some(said), has_ended: false, _tie: tie })
     }
 
@@ -1224,7 +1224,7 @@ mod tests {
         let line = format!("find: loop {}\n", "x".repeat(90));
         let many = line.repeat(4 * SAID_BYTES / line.len());
         let printed = format!("{many}left out: links: too often\n{many}end");
-        let said = Said::read(printed.as_bytes());
+        let said = CommandErrors::read(printed.as_bytes());
         assert_eq!(said.left_out, b"left out: links: too often\n");
         assert!(said.others.len() <= 2 * SAID_BYTES && said.others.starts_with(line.as_bytes()));
         assert!(said.others.ends_with(b"end"));
