@@ -98,8 +98,8 @@ fn inverse<const N: usize>(m: &[[f64; N]; N]) -> [[f64; N]; N] {
 
 /// Sets the weights to `1 / (1 + (e/scale)²)` with the median error as scale, which leaves outliers almost
 /// without influence. Gives the noise, from the errors that four in five do not exceed, mixed with the
-/// assumed noise.
-pub(super) fn judge(errors: &[f64], weights: &mut [f64]) -> f64 {
+/// assumed noise. `n`: how many independent times the errors are of, at most as many as there are.
+pub(super) fn judge(errors: &[f64], weights: &mut [f64], n: f64) -> f64 {
     let mut sorted: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let quantile = |share: f64| {
@@ -110,7 +110,7 @@ pub(super) fn judge(errors: &[f64], weights: &mut [f64]) -> f64 {
     for (weight, error) in weights.iter_mut().zip(errors) {
         *weight = 1.0 / (1.0 + (error / scale) * (error / scale));
     }
-    let (n, seen) = (errors.len() as f64, quantile(0.8) / FOUR_IN_FIVE);
+    let seen = quantile(0.8) / FOUR_IN_FIVE;
     let square = (n * seen * seen + NOISE_WEIGHT * NOISE_ASSUMED * NOISE_ASSUMED) / (n + NOISE_WEIGHT);
     square.sqrt().max(NOISE_MIN)
 }

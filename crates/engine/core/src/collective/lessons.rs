@@ -12,6 +12,12 @@
 //! measured are the prior. The fitted numbers describe what collectives of that kind meet in this cluster,
 //! and not one link. How far the lessons differ from them is the remaining uncertainty.
 //!
+//! Collectives that are under way at the same time share links and nodes. How much the others delay one is fitted, too. Such
+//! collectives meet the same weather, so all of them together are one lesson: each counts for its share.
+//!
+//! Expectations are checked against what the collectives then took. Where more than one in ten was further off than it
+//! should have been, the factor of the next ones is widened by as much.
+//!
 //! Not here: choosing, which [`super::choose`] does with the links.
 
 use super::Way;
@@ -31,11 +37,14 @@ const FIT_EVERY: u32 = 12;
 /// The assumed cost of one arriving object to the dispatcher and to processors that nodes share, in seconds.
 const ARRIVAL_S: f64 = 100e-6;
 /// The number of fitted numbers: latency, cost per object, seconds per byte, makers' time, cost of an
-/// arrival.
-const N: usize = 5;
+/// arrival, and what other collectives under way cost.
+const N: usize = 6;
 /// Nine in ten collectives are assumed to meet numbers within the first factors of the links' numbers, makers
-/// within the fourth of their expected time, and arrivals within the last of [`ARRIVAL_S`].
-const PRIOR_FACTORS: [f64; N] = [5.0, 5.0, 5.0, 10.0, 30.0];
+/// within the fourth of their expected time, and arrivals within the fifth of [`ARRIVAL_S`]. For the last, see [`SHARED`].
+const PRIOR_FACTORS: [f64; N] = [5.0, 5.0, 5.0, 10.0, 30.0, 1.648_721_270_700_128];
+/// With `n` other collectives under way, a collective takes `(1 + n)` to this power times as long as alone. Nine in ten powers are
+/// assumed to lie between 0 (they do not share anything) and 1 (they share the link that holds them up).
+const SHARED: f64 = 0.5;
 const ROUNDS: usize = 3;
 const STEPS: usize = 8;
 /// Larger uncertainty than this is not distinguished.
@@ -100,7 +109,26 @@ impl Case {
 pub struct Lesson {
     pub case: Case,
     pub way: Way,
+    /// Other collectives that were under way when this one began.
+    pub n_beside: u32,
+    /// Other collectives that were under way for at least a part of the time.
+    pub n_met: u32,
     pub took_s: f64,
+}
+
+impl Lesson {
+    /// How much the lesson counts for: all those that met are one lesson.
+    fn weight(&self) -> f64 {
+        1.0 / (1.0 + f64::from(self.n_met))
+    }
+}
+
+/// How an expectation compares with what the collective took.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Check {
+    /// The logarithm of the error by the logarithm of the fitted doubt: at most 1 in nine of ten, if the doubt was right.
+    off: f64,
+    weight: f64,
 }
 
 /// The time that is expected of a collective.
@@ -109,6 +137,14 @@ pub struct Expectation {
     pub expected_ns: u64,
     /// Nine in ten such expectations are within this factor of the measured time.
     pub doubt: f64,
+}
+
+/// An expectation, and what is needed to check it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Forecast {
+    pub expectation: Expectation,
+    /// The doubt as fitted, before it was widened.
+    fitted_doubt: f64,
 }
 
 /// The numbers of one kind of collective: the logarithms of factors on the link's numbers, and how sure they
@@ -126,6 +162,26 @@ struct Kind {
     lessons: VecDeque<Lesson>,
     fitted: Option<Fitted>,
     n_since: u32,
+    /// The last expectations of this kind.
+    checks: VecDeque<Check>,
+}
+
+impl Kind {
+    /// The power by which the fitted doubt is widened, at least 1: nine in ten of the checks are within it. As long as there are too
+    /// few checks to say that, all of them are.
+    fn widening(&self) -> f64 {
+        let mut checks: Vec<Check> = self.checks.iter().copied().collect();
+        checks.sort_unstable_by(|a, b| a.off.total_cmp(&b.off));
+        // The next expectation may be further off than all before it, and counts as one more check that is.
+        let enough = 0.9 * (checks.iter().map(|c| c.weight).sum::<f64>() + 1.0);
+        let mut sum = 0.0;
+        let reaches = |c: &&Check| {
+            sum += c.weight;
+            sum >= enough
+        };
+        let last = checks.iter().find(reaches).or(checks.last());
+        last.map_or(1.0, |check| check.off.max(1.0))
+    }
 }
 
 /// Lessons by kind of collective.
@@ -147,15 +203,26 @@ impl Lessons {
         }
     }
 
-    /// The expectation for a collective, where `around` is the link as measured.
-    pub fn expectation(&mut self, case: &Case, way: Way, around: &LinkModel) -> Expectation {
+    /// A collective of which this was expected took `took_s`, whether or not it teaches anything. `n_met`: as in [`Lesson`].
+    pub fn check(&mut self, case: &Case, forecast: &Forecast, took_s: f64, n_met: u32) {
+        let checks = &mut self.kinds[case.kind()].checks;
+        if checks.len() == WINDOW {
+            checks.pop_front();
+        }
+        let error = libm::log(took_s.max(1e-9) / (forecast.expectation.expected_ns.max(1) as f64 / 1e9));
+        let off = error.abs() / libm::log(forecast.fitted_doubt.max(1.01));
+        checks.push_back(Check { off, weight: 1.0 / (1.0 + f64::from(n_met)) });
+    }
+
+    /// The expectation for a collective, where `around` is the link as measured, and `n_beside` other collectives are under way.
+    pub fn forecast(&mut self, case: &Case, way: Way, around: &LinkModel, n_beside: u32) -> Forecast {
         let kind = &mut self.kinds[case.kind()];
         let streams = Streams::default();
         if kind.fitted.is_none() {
             (kind.fitted, kind.n_since) = (Some(fit(&kind.lessons, around, &streams)), 0);
         }
         let fitted = kind.fitted.expect("it was just fitted");
-        let seconds = |x: &[f64; N]| seconds(case, way, &fitted.around, x, &streams);
+        let seconds = |x: &[f64; N]| seconds(case, way, n_beside, &fitted.around, x, &streams);
         let likely_s = seconds(&fitted.x);
         let off = |axis: &[f64; N]| {
             let at = |sign: f64| std::array::from_fn(|i| fitted.x[i] + sign * axis[i]);
@@ -163,19 +230,23 @@ impl Lessons {
         };
         let noise = fitted.noise * fit::NINE_IN_TEN;
         let square = fitted.axes.iter().map(off).map(|x| x * x).sum::<f64>() + noise * noise;
-        Expectation { expected_ns: (likely_s * 1e9) as u64, doubt: libm::exp(square.sqrt()).min(DOUBT_MAX) }
+        let doubt = |power: f64| libm::exp(power * square.sqrt()).min(DOUBT_MAX);
+        let expectation = Expectation { expected_ns: (likely_s * 1e9) as u64, doubt: doubt(kind.widening()) };
+        Forecast { expectation, fitted_doubt: doubt(1.0) }
     }
 }
 
-/// The predicted seconds, at least a nanosecond. `x`: the logarithms of the factors.
-fn seconds(case: &Case, way: Way, around: &LinkModel, x: &[f64; N], streams: &Streams) -> f64 {
-    let [latency, per_object, byte, makers, arrival] = x.map(libm::exp);
+/// The predicted seconds, at least a nanosecond. `x`: the logarithms of the factors, and the difference from [`SHARED`].
+fn seconds(case: &Case, way: Way, n_beside: u32, around: &LinkModel, x: &[f64; N], streams: &Streams) -> f64 {
+    let [latency, per_object, byte, makers, arrival, _] = x.map(libm::exp);
+    let shared = libm::pow(1.0 + f64::from(n_beside), SHARED + x[N - 1]);
     let link = LinkModel {
         latency_s: around.latency_s * latency,
         per_object_s: around.per_object_s * per_object,
         bandwidth_bytes_per_s: around.bandwidth_bytes_per_s / byte,
     };
-    (case.seconds(way, &link, makers, streams) + case.n_arrivals() as f64 * ARRIVAL_S * arrival).max(1e-9)
+    let alone_s = case.seconds(way, &link, makers, streams) + case.n_arrivals() as f64 * ARRIVAL_S * arrival;
+    (alone_s * shared).max(1e-9)
 }
 
 fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fitted {
@@ -184,8 +255,10 @@ fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fit
     let deviations = PRIOR_FACTORS.map(fit::deviation_of);
     let mut weights = vec![1.0; lessons.len()];
     let (mut x, mut noise) = ([0.0; N], fit::NOISE_ASSUMED);
-    let ln_s =
-        |lesson: &Lesson, x: &[f64; N]| libm::log(seconds(&lesson.case, lesson.way, around, x, streams));
+    let ln_s = |lesson: &Lesson, x: &[f64; N]| {
+        libm::log(seconds(&lesson.case, lesson.way, lesson.n_beside, around, x, streams))
+    };
+    let n_independent = lessons.iter().map(Lesson::weight).sum::<f64>();
     let error = |lesson: &Lesson, x: &[f64; N]| libm::log(lesson.took_s.max(1e-9)) - ln_s(lesson, x);
     let normal = |x: &[f64; N], weights: &[f64], noise: f64| {
         let mut normal = Normal::prior(&deviations, x);
@@ -196,7 +269,7 @@ fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fit
                 moved[i] += SMALL;
                 (ln_s(lesson, &moved) - at) / SMALL
             });
-            normal.add(&parts, error(lesson, x), weight / (noise * noise));
+            normal.add(&parts, error(lesson, x), lesson.weight() * weight / (noise * noise));
         }
         normal
     };
@@ -209,7 +282,7 @@ fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fit
             }
         }
         let errors: Vec<f64> = lessons.iter().map(|lesson| error(lesson, &x)).collect();
-        noise = fit::judge(&errors, &mut weights);
+        noise = fit::judge(&errors, &mut weights, n_independent);
     }
     Fitted { around: *around, x, axes: normal(&x, &weights, noise).axes(), noise }
 }
@@ -250,7 +323,8 @@ mod tests {
         for i in 0..60 {
             let (n_objects, bytes) = SIZES[(i * 5 + i / 6) % 6];
             let case = makes(n_objects, bytes);
-            let expectation = lessons.expectation(&case, way, &LINK);
+            let forecast = lessons.forecast(&case, way, &LINK, 0);
+            let expectation = forecast.expectation;
             let even = rng.below(2_000_001) as f64 / 1e6 - 1.0;
             let arrivals_s = case.n_arrivals() as f64 * 7e-4;
             let met_s = case.seconds(way, &MET, makers, &Streams::default()) + arrivals_s;
@@ -261,7 +335,8 @@ mod tests {
                 n_near += u32::from((1.0 / PROMISE..=PROMISE).contains(&ratio));
             }
             n += 1;
-            lessons.learn(Lesson { case, way, took_s });
+            lessons.check(&case, &forecast, took_s, 0);
+            lessons.learn(Lesson { case, way, n_beside: 0, n_met: 0, took_s });
         }
         (n_near, n_told, n)
     }
@@ -287,9 +362,61 @@ mod tests {
     #[test]
     fn the_first_of_its_kind_is_not_told() {
         let mut lessons = Lessons::default();
-        let expectation = lessons.expectation(&multicast(1, 1_000_000), Way::Binomial, &LINK);
+        let forecast = lessons.forecast(&multicast(1, 1_000_000), Way::Binomial, &LINK, 0);
+        let expectation = forecast.expectation;
         assert!(expectation.doubt > PROMISE && expectation.doubt < 10.0, "{expectation:?}");
         let sent_s = multicast(1, 1_000_000).seconds(Way::Binomial, &LINK, 1.0, &Streams::default());
         assert_eq!(expectation.expected_ns, ((sent_s + 5.0 * ARRIVAL_S) * 1e9) as u64);
+    }
+
+    /// Collectives in bursts of `n`, each burst with weather of its own. Gives how many of the promised times were near, and how many
+    /// were promised, in all bursts but the first 3.
+    fn live_in_bursts(n: u32, weather: impl Fn(u64) -> f64) -> (u32, u32) {
+        let (mut lessons, way) = (Lessons::default(), Way::Pipelined { arity: 1 });
+        let (mut n_near, mut n_promised) = (0, 0);
+        for burst in 0..20 {
+            let (n_objects, bytes) = SIZES[2 + burst as usize % 3];
+            let case = multicast(n_objects, bytes);
+            let alone_s = case.seconds(way, &MET, 1.0, &Streams::default());
+            let took_s = alone_s * f64::from(n) * weather(burst);
+            let forecasts: Vec<Forecast> =
+                (0..n).map(|beside| lessons.forecast(&case, way, &LINK, beside)).collect();
+            for (n_beside, forecast) in (0..n).zip(forecasts) {
+                let Expectation { expected_ns, doubt } = forecast.expectation;
+                if doubt <= PROMISE && burst >= 3 {
+                    let ratio = expected_ns as f64 / 1e9 / took_s;
+                    n_promised += 1;
+                    n_near += u32::from((1.0 / PROMISE..=PROMISE).contains(&ratio));
+                }
+                lessons.check(&case, &forecast, took_s, n - 1);
+                lessons.learn(Lesson { case: case.clone(), way, n_beside, n_met: n - 1, took_s });
+            }
+        }
+        (n_near, n_promised)
+    }
+
+    #[test]
+    fn collectives_that_meet_are_one_lesson_and_no_promise_follows_from_one_burst() {
+        let (n_near, n_promised) = live_in_bursts(30, |burst| [1.0, 4.0, 0.3, 2.0, 0.5][burst as usize % 5]);
+        assert!(n_near * 10 >= n_promised * 9, "{n_near} of {n_promised} near");
+    }
+
+    #[test]
+    fn what_was_further_off_than_promised_widens_the_next_doubt() {
+        let (mut lessons, way) = (Lessons::default(), Way::Pipelined { arity: 1 });
+        let case = multicast(4, 1_000_000);
+        let took_s = case.seconds(way, &MET, 1.0, &Streams::default());
+        for _ in 0..20 {
+            let forecast = lessons.forecast(&case, way, &LINK, 0);
+            lessons.check(&case, &forecast, took_s, 0);
+            lessons.learn(Lesson { case: case.clone(), way, n_beside: 0, n_met: 0, took_s });
+        }
+        let sure = lessons.forecast(&case, way, &LINK, 0);
+        assert!(sure.expectation.doubt <= PROMISE, "{sure:?}");
+        // Three that took four times as long and teach nothing, as they had to change their sources.
+        (0..3).for_each(|_| lessons.check(&case, &sure, 4.0 * took_s, 0));
+        let wide = lessons.forecast(&case, way, &LINK, 0);
+        assert_eq!(wide.fitted_doubt, sure.fitted_doubt);
+        assert!(wide.expectation.doubt > 3.0, "{wide:?}");
     }
 }

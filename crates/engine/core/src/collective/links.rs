@@ -197,7 +197,7 @@ impl LinkEstimator {
                 }
             }
             let errors: Vec<f64> = rows.iter().map(|row| row.shares(&x).1).collect();
-            noise = fit::judge(&errors, &mut weights);
+            noise = fit::judge(&errors, &mut weights, errors.len() as f64);
         }
         let factors = x.map(libm::exp);
         Estimate {

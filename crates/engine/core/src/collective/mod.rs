@@ -29,7 +29,7 @@ pub mod plan;
 
 pub use carry::{CarryConfig, CollectiveAction, CollectiveEvent, Collectives};
 pub use choose::{Choice, Outlook, RerunCase, choose_gather, choose_multicast, choose_scatter};
-pub use lessons::{Case, Expectation, Lesson, Lessons};
+pub use lessons::{Case, Expectation, Forecast, Lesson, Lessons};
 pub use links::{Estimate, LinkEstimator, LinkModel, Links, Observation};
 pub use plan::{Item, Plan, Want};
 

@@ -27,8 +27,8 @@ use crate::catalog::Catalog;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams, TREE_ARITY};
 use crate::collective::plan::{self, Item, Plan};
 use crate::collective::{
-    Case, Choice, CollectiveAction, CollectiveEvent, CollectiveId, CollectiveRecord, Collectives, Lesson,
-    Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
+    Case, Choice, CollectiveAction, CollectiveEvent, CollectiveId, CollectiveRecord, Collectives, Forecast,
+    Lesson, Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
 use crate::event::{Action, AssignedInput, InputReport, Making, Source, TransferErrorKind};
@@ -107,8 +107,10 @@ pub(super) struct Moves {
     peer: LinkEstimator,
     home: LinkEstimator,
     lessons: Lessons,
-    /// The cases on which collectives under way were decided, to learn from how long they take.
-    expected: BTreeMap<CollectiveId, Case>,
+    /// What is known of the collectives under way, to learn from how long they take.
+    expected: BTreeMap<CollectiveId, Expected>,
+    /// Collectives that have begun so far.
+    n_begun: u32,
     /// What happened to replicas and executors and has not been passed on to the collectives yet.
     pub pending: Vec<CollectiveEvent>,
     /// Tasks that gather and whose collective has not been decided on.
@@ -126,6 +128,15 @@ pub(super) struct Moves {
     scratch: Vec<CollectiveAction>,
     /// Executors that have joined and measure round trips, and since when.
     awaited: Vec<(ExecutorId, Timestamp)>,
+}
+
+/// A collective under way.
+struct Expected {
+    case: Case,
+    forecast: Forecast,
+    /// Collectives that were under way when this one began, and that had begun until then.
+    n_beside: u32,
+    n_begun: u32,
 }
 
 /// So long an executor that has joined is given nothing to fetch, if it does not say before how far it is from others.
@@ -146,10 +157,16 @@ impl Moves {
     /// Learns from a collective that has ended. A collective that could not bring all files, or had to look
     /// for other sources, teaches nothing.
     fn learn_from(&mut self, record: &CollectiveRecord) {
-        let Some(case) = self.expected.remove(&record.collective) else { return };
-        if record.n_arrived == record.n_wanted && record.n_wanted > 0 && record.n_moved == 0 {
-            let took_s = record.measured_ns() as f64 / 1e9;
-            self.lessons.learn(Lesson { case, way: record.way, took_s });
+        let Some(expected) = self.expected.remove(&record.collective) else { return };
+        if record.n_arrived == 0 {
+            return;
+        }
+        let Expected { case, forecast, n_beside, n_begun } = expected;
+        let n_met = n_beside + self.n_begun.wrapping_sub(n_begun);
+        let took_s = record.measured_ns() as f64 / 1e9;
+        self.lessons.check(&case, &forecast, took_s, n_met);
+        if record.n_arrived == record.n_wanted && record.n_moved == 0 {
+            self.lessons.learn(Lesson { case, way: record.way, n_beside, n_met, took_s });
         }
     }
 
@@ -322,9 +339,12 @@ impl Moves {
         mut choice: Choice,
         case: Case,
     ) -> CollectiveId {
-        choice.expectation = Some(self.lessons.expectation(&case, choice.way, &choice.link));
+        let n_beside = self.expected.len() as u32;
+        let forecast = self.lessons.forecast(&case, choice.way, &choice.link, n_beside);
+        choice.expectation = Some(forecast.expectation);
         let id = self.begin(work, now, plan, Some(choice));
-        self.expected.insert(id, case);
+        self.n_begun = self.n_begun.wrapping_add(1);
+        self.expected.insert(id, Expected { case, forecast, n_beside, n_begun: self.n_begun });
         id
     }
 
