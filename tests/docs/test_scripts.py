@@ -479,9 +479,19 @@ def test_a_wheel_for_another_processor_is_made_and_runs(
         return
     (wheel,) = (ROOT / "dist" / "release").glob("*.whl")
     packages = tmp_path / "packages"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", packages]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--target",
+    ]
     subprocess.run(
-        [*pip, "--platform", f"manylinux_2_28_{processor}", "--only-binary", ":all:", wheel], check=True
+        [*pip, packages, "--platform", f"manylinux_2_28_{processor}", "--only-binary", ":all:", wheel],
+        check=True,
     )
     shutil.copytree(Path(cloudpickle.__file__).parent, packages / "cloudpickle")
     (tmp_path / "calls.py").write_text(CALLS)

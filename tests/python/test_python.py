@@ -143,6 +143,10 @@ def test_a_program_stays_for_the_tasks_that_follow(cluster: eyas.Cluster, here: 
     assert ended["raises"].stderr.endswith(b"ValueError: so it is\n")
     assert ended["says"].stderr == b"not today\n" and "status 1" in (ended["says"].reason or "")
     assert ended["ends"].stderr == b"" and "status 3" in (ended["ends"].reason or "")
+    # Another text of the program is another program.
+    (here / "stays.py").write_text(STAYS.replace("file.read() * 2", "file.read() * 3"))
+    cluster.run([task("again", "doubles", outputs={"out": "out"})]).wait(60)
+    assert (here / "out").read_text() == "word word word "
 
 
 def test_a_program_that_could_stay_does_one_task_by_itself(here: Path) -> None:

@@ -17,7 +17,7 @@ names begin with `EYAS_`, the same variables. It ends the program when it gets a
 
     {"command": ["python3", "count.py", "in.txt"], "inputs": ["count.py", "in.txt"], "env": {"EYAS_WARM": "2"}}
 
-A program that is changed has to be called by another name, as one that is there is not started again for the same words.
+A program whose file is an input and has changed is another one.
 """
 
 from __future__ import annotations

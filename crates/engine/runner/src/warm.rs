@@ -40,6 +40,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Clone, PartialEq, Eq)]
 struct Kind {
     words: Vec<ByteString>,
+    /// The objects that inputs named by these words are made of: a program that has changed is another one.
+    sources: Vec<ByteString>,
     /// Without those that are told with each task.
     env: Vec<(ByteString, ByteString)>,
     account: Option<Account>,
@@ -58,7 +60,13 @@ fn kind_of(spec: &RunSpec) -> Option<Kind> {
     let n = n_words(spec)?;
     let Program::Exec(argv) = &spec.program else { return None };
     let env = spec.env.iter().filter(|(name, _)| !is_told(name)).cloned().collect();
-    Some(Kind { words: argv[..n].to_vec(), env, account: spec.account.clone() })
+    let sources = sources_of(spec, &argv[..n]).cloned().collect();
+    Some(Kind { words: argv[..n].to_vec(), sources, env, account: spec.account.clone() })
+}
+
+fn sources_of<'a>(spec: &'a RunSpec, words: &'a [ByteString]) -> impl Iterator<Item = &'a ByteString> {
+    let named = |word: &'a ByteString| spec.inputs.iter().find(|input| input.name == *word);
+    words.iter().filter_map(named).map(|input| &input.source)
 }
 
 /// Whether a variable may differ from task to task, such as `EYAS_TASK`.
@@ -72,6 +80,7 @@ pub fn kind_number(spec: &RunSpec) -> Option<u64> {
     let Program::Exec(argv) = &spec.program else { return None };
     let mut hasher = DefaultHasher::new();
     argv[..n].hash(&mut hasher);
+    sources_of(spec, &argv[..n]).for_each(|source| source.hash(&mut hasher));
     spec.env.iter().filter(|(name, _)| !is_told(name)).for_each(|variable| variable.hash(&mut hasher));
     Some(hasher.finish())
 }
