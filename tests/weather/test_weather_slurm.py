@@ -46,7 +46,8 @@ LIMIT = """
 function slurm_job_submit(job, part, uid)
     local n = 0
     for _, other in pairs(slurm.jobs) do
-        if other.user_id == uid and other.job_state < 3 then n = n + 1 end
+        -- Above a state's lowest byte are flags, such as that of a job whose node is being configured.
+        if other.user_id == uid and other.job_state % 256 < 3 then n = n + 1 end
     end
     if n >= 2 then return slurm.ESLURM_ACCOUNTING_POLICY or 2050 end
     return slurm.SUCCESS
