@@ -2,7 +2,7 @@
 
 use crate::args::ClusterArgs;
 use crate::dirs::config_files;
-use crate::fault::bad;
+use crate::fault::{bad, usage_of};
 use crate::print::plural;
 use crate::up::UpArgs;
 use crate::{Exit, Fault, local};
@@ -66,7 +66,7 @@ pub fn wrong_values(path: &Path, profile: &Profile) -> Vec<(usize, String)> {
             Ok(args) => meaningless(&args, setting)?,
             Err(e) => {
                 // What clap says of a value, without its heading and its advice on how to get help.
-                let text = crate::usage_of(&e);
+                let text = usage_of(&e);
                 let said = text.strip_prefix("error: ").unwrap_or(&text).lines().next().unwrap_or_default();
                 let reason = said.split_once(">': ").map_or(said, |(_, reason)| reason).trim();
                 // So says the standard library.
@@ -122,7 +122,7 @@ fn complaints(path: &Path, profile: &Profile) -> Vec<String> {
                 all.extend(wrong_options(path, profile, &cluster));
                 local::faults(&cluster).into_iter().map(|fault| fault.message).collect()
             }
-            Err(e) => vec![crate::usage_of(&e).lines().next().unwrap_or_default().to_string()],
+            Err(e) => vec![usage_of(&e).lines().next().unwrap_or_default().to_string()],
         };
         let sentence = |why: String| {
             let (line, name) = (line_of_named(&why, profile), shown(&profile.name));

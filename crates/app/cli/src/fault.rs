@@ -164,3 +164,8 @@ impl From<std::io::Error> for Fault {
 pub fn bad(e: impl std::fmt::Display) -> Fault {
     Fault::new(Exit::BadInput, e)
 }
+
+/// What clap says of words that are wrong. Its text is ours, but it repeats the user's words.
+pub fn usage_of(e: &clap::Error) -> String {
+    eyas_text::without_secrets(&e.render().to_string()).into_owned()
+}

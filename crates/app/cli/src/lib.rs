@@ -86,6 +86,7 @@ pub mod words;
 mod workflow;
 
 use clap::Parser;
+use fault::usage_of;
 pub use fault::{Exit, Fault};
 use std::ffi::OsString;
 use std::io::Write;
@@ -188,11 +189,6 @@ fn end(result: Result<Exit, Fault>) -> ExitCode {
             ExitCode::from(fault.exit.code())
         }
     }
-}
-
-/// What clap says of words that are wrong. Its text is ours, but it repeats the user's words.
-fn usage_of(e: &clap::Error) -> String {
-    eyas_text::without_secrets(&e.render().to_string()).into_owned()
 }
 
 /// Prints help, or what is wrong with the words.

@@ -16,12 +16,12 @@ pub(super) struct InMemory {
     /// By object: the seats of the executors that have it in memory.
     seats: FxHashMap<ObjectId, BTreeSet<Seat>>,
     /// Executors on which something was seen in memory.
-    seen: FxHashMap<Seat, Seen>,
+    seen: FxHashMap<Seat, SeenObjects>,
 }
 
 /// What was seen in memory on one executor.
 #[derive(Default)]
-struct Seen {
+struct SeenObjects {
     n_noted: u64,
     bytes: u64,
     /// For each object: when it was seen last, counted in objects, and its bytes.
@@ -87,7 +87,7 @@ impl InMemory {
 
     pub fn heap_bytes(&self) -> usize {
         const ENTRY: usize = 2 * (size_of::<ObjectId>() + 2 * size_of::<u64>());
-        self.seen.values().map(|seen| size_of::<Seen>() + seen.objects.len() * ENTRY).sum()
+        self.seen.values().map(|seen| size_of::<SeenObjects>() + seen.objects.len() * ENTRY).sum()
     }
 
     /// Checks that both directions say the same, and the sums. For tests.
