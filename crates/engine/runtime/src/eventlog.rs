@@ -28,7 +28,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 use whole::Wholes;
 pub use whole::read_part;
 
@@ -100,9 +99,6 @@ const PIECE_BYTES: usize = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Written pieces that wait to be filled again.
 const SPARES_MAX: usize = 4;
-/// The thread takes lines together that come within this time, because waking it for each of them costs the dispatcher more than the
-/// lines do. Whoever waits for the thread wakes it at once.
-const GATHER: Duration = Duration::from_millis(2);
 /// Room for the first line.
 const LINE_ROOM_BYTES: usize = 1 << 10;
 
@@ -117,13 +113,6 @@ enum Order {
     /// The thread has written both files anew: the files that may take the old ones' places.
     WrittenAnew([Option<Shortened>; 2]),
     End,
-}
-
-impl Order {
-    /// Nobody waits until it is done.
-    fn may_wait(&self) -> bool {
-        matches!(self, Order::Lines(_) | Order::Printed(_))
-    }
 }
 
 /// Whole lines of text.
@@ -207,11 +196,10 @@ impl EventLog {
                         // No order is waiting, so flush: whoever reads the files now sees everything.
                         events.flush();
                         printed.flush();
-                        let Ok(order) = queue.recv() else { break };
-                        if order.may_wait() {
-                            std::thread::park_timeout(GATHER);
+                        match queue.recv() {
+                            Ok(order) => order,
+                            Err(_) => break,
                         }
-                        order
                     }
                 };
                 match order {
@@ -282,41 +270,31 @@ impl EventLog {
         if self.lines.n > 0 {
             let empty =
                 self.spares.try_recv().unwrap_or_else(|_| Lines::with_room(PIECE_BYTES + PIECE_BYTES / 4));
-            let lines = std::mem::replace(&mut self.lines, empty);
-            self.order(Order::Lines(lines));
+            let _ = self.orders.send(Order::Lines(std::mem::replace(&mut self.lines, empty)));
         }
     }
 
     pub fn printed(&self, printed: Box<Printed>) {
-        self.order(Order::Printed(printed));
-    }
-
-    fn order(&self, order: Order) {
-        let is_urgent = !order.may_wait();
-        // The thread reads until it is told to end.
-        let _ = self.orders.send(order);
-        if let Some(thread) = self.thread.as_ref().filter(|_| is_urgent) {
-            thread.thread().unpark();
-        }
+        let _ = self.orders.send(Order::Printed(printed));
     }
 
     /// Writes a part of what an attempt printed, and says so to its executor.
     pub fn part(&self, part: PrintedPart, executor: Writer) {
-        self.order(Order::Part(part, executor));
+        let _ = self.orders.send(Order::Part(part, executor));
     }
 
     /// Asks for everything logged so far to be in the files; the receiver is notified when it is.
     pub fn flush(&mut self) -> mpsc::Receiver<()> {
         self.hand_over();
         let (done, wait) = mpsc::channel();
-        self.order(Order::Flush(done));
+        let _ = self.orders.send(Order::Flush(done));
         wait
     }
 
     /// Lines that are only about what is not needed any more may be removed.
     pub fn cut(&mut self, needed: Needed) {
         self.hand_over();
-        self.order(Order::Cut(needed, self.orders.clone()));
+        let _ = self.orders.send(Order::Cut(needed, self.orders.clone()));
     }
 
     /// The number of lines that the disk did not take.
@@ -328,7 +306,7 @@ impl EventLog {
 impl Drop for EventLog {
     fn drop(&mut self) {
         self.hand_over();
-        self.order(Order::End);
+        let _ = self.orders.send(Order::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
