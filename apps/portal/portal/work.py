@@ -165,8 +165,8 @@ def program_of(folder: Path) -> Path:
     """The program of all tasks, an archive in `folder` that Python runs: `tasks.py` with its modules, as they are and compiled. Python of
     another version on a node takes the sources.
 
-    The program's name has a digest of its content. A slot keeps a program by its name, so another version of it needs another name;
-    and the same version is not written anew, so copies in caches stay.
+    The program's name has a digest of its content, so tasks of an older portal keep theirs, and the same version is not written anew:
+    copies in caches stay.
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
@@ -294,16 +294,19 @@ class Work:
         """A new run of that name, for a user of the cluster. `may_be_there`: it is looked for before, as a portal that has ended may have
         submitted it. To look takes the state of all runs that the cluster remembers.
         """
-        client = self.connections.of(user, weight)
         try:
-            known = client.runs(name=name) if may_be_there else []
-            return known[-1] if known else client.run(tasks, name=name)
+            return self._run_of(user, weight, name, tasks, may_be_there)
         except eyas.ClusterLost:
             # The connection may be of a dispatcher that was started anew since. The submission may have arrived.
             self.connections.forget(user)
-            client = self.connections.of(user, weight)
-            known = client.runs(name=name)
-            return known[-1] if known else client.run(tasks, name=name)
+            return self._run_of(user, weight, name, tasks, True)
+
+    def _run_of(
+        self, user: str, weight: int, name: str, tasks: list[dict[str, Any]], may_be_there: bool
+    ) -> eyas.Run:
+        client = self.connections.of(user, weight)
+        known = client.runs(name=name) if may_be_there else []
+        return known[-1] if known else client.run(tasks, name=name)
 
     def _wait(self, run: eyas.Run, shown: Callable[[dict[str, Any]], object] | None = None) -> None:
         """Until the run has ended, or this portal ends: then the next one follows the run."""
