@@ -2,7 +2,7 @@
 
 use crate::args::ClusterArgs;
 use crate::cp::CopyTarget;
-use crate::fault::bad;
+use crate::fault::{bad, usage_of};
 pub use crate::local::Room;
 use crate::map::{MapArgs, list_of};
 use crate::running::{remove_left, start_own};
@@ -39,7 +39,7 @@ fn parse<A: Args>(words: &[String]) -> Result<A, Fault> {
     match Options::<A>::try_parse_from(words) {
         Ok(parsed) => Ok(parsed.options),
         Err(error) => {
-            let text = crate::usage_of(&error);
+            let text = usage_of(&error);
             let first = text.lines().next().unwrap_or_default();
             Err(Fault::new(Exit::BadInput, first.trim_start_matches("error: ")))
         }
