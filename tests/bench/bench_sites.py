@@ -1,11 +1,11 @@
-"""All pairs at three sites with slow links between them, by turns with and without knowledge of the network.
+"""All pairs, or shared files, at three sites with slow links between them, by turns with and without knowledge of the network.
 
-    python tests/bench/bench_sites.py [--items 24] [--megabytes 5] [--seconds 0.5] [--mbit 50] [--rounds 1] [--ways off,measured]
+    python tests/bench/bench_sites.py [--items 24] [--readers 0] [--megabytes 5] [--seconds 0.5] [--mbit 50] [--round-trip-ms 10] [--shared] [--rounds 1] [--ways off,measured]
                                 [--dir DIR] [--eyas PATH]
 
 Sites are network namespaces on this machine: two nodes with two slots at each, and one more host at the first site for the dispatcher
-and a web server, which is home. The link of each site to the others is limited; inside a site nothing is. A task sleeps, so processors
-are hardly used. Links have no length here: a round trip says nothing until a link is full. It needs root.
+and a web server, which is home. The link between two sites is limited; inside a site nothing is. A task sleeps, so processors
+are hardly used. With `--round-trip-ms 0` links have no length: a round trip says nothing until a link is full. It needs root.
 """
 
 from __future__ import annotations
@@ -34,20 +34,24 @@ def wait_for(path: Path, text: str, n: int = 1) -> None:
         time.sleep(0.05)
 
 
-def write_inputs(folder: Path, home: str, items: int, megabytes: int, seconds: float) -> Path:
-    """Two sets of items, and a task for each pair of them; the task list."""
+def write_inputs(folder: Path, home: str, args: argparse.Namespace) -> Path:
+    """Two sets of items, and a task for each pair of them; or one set, of which so many tasks read each one. The task list."""
     files = folder / "files"
     files.mkdir()
-    for name in [f"{of}{i}" for of in "ab" for i in range(items)]:
-        (files / name).write_bytes(os.urandom(megabytes * 1_000_000))
+    numbers = range(args.items)
+    first = [f"a{i}" for i in numbers]
+    second = [] if args.readers else [f"b{i}" for i in numbers]
+    for name in first + second:
+        (files / name).write_bytes(os.urandom(args.megabytes * 1_000_000))
+    # As a list comes that somebody wrote, file by file.
+    wanted = [(a, b) for a in first for b in second] or [(a,) for a in first for _ in range(args.readers)]
     tasks = [
         {
-            "id": f"{i}-{k}",
-            "command": f"sleep {seconds}; test -s a && test -s b",
-            "inputs": {"a": f"{home}/a{i}", "b": f"{home}/b{k}"},
+            "id": f"{at}",
+            "command": f"sleep {args.seconds}; cat {' '.join(names)} > /dev/null",
+            "inputs": {name: f"{home}/{name}" for name in names},
         }
-        for i in range(items)
-        for k in range(items)
+        for at, names in enumerate(wanted)
     ]
     listed = folder / "tasks.jsonl"
     listed.write_text("".join(json.dumps(task) + "\n" for task in tasks))
@@ -104,9 +108,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--items", type=int, default=24)
+    parser.add_argument(
+        "--readers", type=int, default=0, help="in place of pairs, so many tasks read each of the items"
+    )
     parser.add_argument("--megabytes", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--mbit", type=int, default=50)
+    parser.add_argument("--round-trip-ms", type=float, default=10, help="between two sites")
+    parser.add_argument(
+        "--shared",
+        action="store_true",
+        help="one link of each site to all others, in place of one for each two",
+    )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--ways", default="off,measured", help="of off, ping, passive, measured")
     parser.add_argument("--dir", type=Path)
@@ -116,10 +129,18 @@ def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory(dir=args.dir) as made:
         folder = Path(made)
-        with sites(folder, f"bs{os.getpid() % 10_000}", "10.95.7", HOSTS, args.mbit) as at:
+        with sites(
+            folder,
+            f"bs{os.getpid() % 10_000}",
+            "10.95.7",
+            HOSTS,
+            args.mbit,
+            args.round_trip_ms,
+            not args.shared,
+        ) as at:
             head = at["near"].hosts[0]
             home = f"http://{head.address}:{PORT}"
-            listed = write_inputs(folder, home, args.items, args.megabytes, args.seconds)
+            listed = write_inputs(folder, home, args)
             serve = [sys.executable, "-m", "http.server", str(PORT), "--bind", head.address]
             with (folder / "web.log").open("wb") as log:
                 web = subprocess.Popen([head.enter, *serve], cwd=folder / "files", stdout=log, stderr=log)

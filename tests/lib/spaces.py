@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ ENTER = """#!/bin/sh
 exec nsenter --net=/run/netns/{space} unshare --uts --mount \\
     sh -c 'mount --bind {hosts} /etc/hosts; hostname {name}; exec "$@"' sh "$@"
 """
+
+
+LONG_LINE = Path(__file__).parent / "long_line.py"
 
 
 @dataclass
@@ -65,6 +69,7 @@ class Spaces:
         self.folder = folder
         self.is_debian = is_debian
         self.made: list[str] = []
+        self.lines: list[subprocess.Popen[bytes]] = []
 
     def known(self, name: str) -> Path:
         """The hosts file of a host."""
@@ -97,13 +102,42 @@ class Spaces:
         enter.chmod(0o755)
         return Host(name, space, address, enter)
 
+    def add_line(self, space: str, name: str, other_space: str, other_name: str, delay_ms: float) -> None:
+        """A device in each of these namespaces; what one sends the other one has so much later."""
+        words = [space, name, other_space, other_name, str(delay_ms)]
+        line = subprocess.Popen([sys.executable, LONG_LINE, *words], stdout=subprocess.PIPE)
+        self.lines.append(line)
+        assert line.stdout is not None
+        assert line.stdout.readline() == b"ready\n", f"no line from {space} to {other_space}"
+
+    def limit_each(self, space: str, name: str, senders: Sequence[Sequence[str]], mbit: int) -> None:
+        """Limits what the device sends of each of these groups of hosts to that rate."""
+        at = ["-n", space]
+        tc(*at, "qdisc", "add", "dev", name, "root", "handle", "1:", "htb")
+        for number, group in enumerate(senders, 1):
+            own = f"1:{number}"
+            rate = ["htb", "rate", f"{mbit}mbit", "burst", "64kb", "quantum", "60000"]
+            tc(*at, "class", "add", "dev", name, "parent", "1:", "classid", own, *rate)
+            # As much as passes in 50 ms.
+            tc(*at, "qdisc", "add", "dev", name, "parent", own, "bfifo", "limit", str(mbit * 6_250))
+            for host in group:
+                of_it = ["u32", "match", "ip", "src", f"{self.addresses[host]}/32", "flowid", own]
+                tc(*at, "filter", "add", "dev", name, "parent", "1:", "protocol", "ip", "prio", "1", *of_it)
+
     def remove(self) -> None:
+        for line in self.lines:
+            line.kill()
+            line.wait()
         for space in self.made:
             subprocess.run(["ip", "netns", "delete", space], check=False)
 
 
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
+
+
+def tc(*words: str) -> None:
+    subprocess.run(["tc", *words], check=True)
 
 
 @contextmanager
@@ -125,16 +159,22 @@ def hosts(
 
 @contextmanager
 def sites(
-    folder: Path, mark: str, network: str, names: Mapping[str, Sequence[str]], mbit: int = 50
+    folder: Path,
+    mark: str,
+    network: str,
+    names: Mapping[str, Sequence[str]],
+    mbit: int = 50,
+    round_trip_ms: float = 0,
+    is_each_pair: bool = False,
 ) -> Iterator[dict[str, Site]]:
     """Sites with these hosts, which are gone afterwards.
 
-    names : for each site, its hosts. mbit : the rate of each site's link to the others in each direction, in Mbit/s. Inside a site
-    nothing is limited. The other parameters are those of [`hosts`].
+    names : for each site, its hosts. mbit : the rate of each site's link to the others in each direction, in Mbit/s.
+    is_each_pair : each two sites have a link of that rate of their own, in place of one of each site to all others.
+    round_trip_ms : how long a question from one site to another and its answer are under way. Inside a site nothing is limited. The other parameters are those of [`hosts`].
     """
     need_program("tc", "iproute2")
     spaces = Spaces(folder, network, [name for hosts in names.values() for name in hosts])
-    limit = ["root", "tbf", "rate", f"{mbit}mbit", "burst", "64kb", "latency", "50ms"]
     try:
         core = f"{mark}b"
         spaces.add_bridge(core)
@@ -142,10 +182,32 @@ def sites(
         for i, (site, members) in enumerate(names.items()):
             bridge = f"{mark}s{i}"
             spaces.add_bridge(bridge)
-            ip("-n", bridge, "link", "add", "out", "type", "veth", "peer", "name", f"in{i}", "netns", core)
+            if round_trip_ms:
+                # A question and its answer pass the lines of both sites.
+                spaces.add_line(bridge, "out", core, f"in{i}", round_trip_ms / 4)
+            else:
+                ip(
+                    "-n",
+                    bridge,
+                    "link",
+                    "add",
+                    "out",
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    f"in{i}",
+                    "netns",
+                    core,
+                )
             for space, end in [(bridge, "out"), (core, f"in{i}")]:
                 ip("-n", space, "link", "set", end, "master", "br0", "up")
-                subprocess.run(["tc", "-n", space, "qdisc", "add", "dev", end, *limit], check=True)
+                if not is_each_pair:
+                    limit = ["root", "tbf", "rate", f"{mbit}mbit", "burst", "64kb", "latency", "50ms"]
+                    tc("-n", space, "qdisc", "add", "dev", end, *limit)
+            if is_each_pair:
+                others = [hosts for other, hosts in names.items() if other != site]
+                spaces.limit_each(core, f"in{i}", others, mbit)
             there = [spaces.add_host(name, f"{mark}n{i}{k}", bridge) for k, name in enumerate(members)]
             made[site] = Site(site, bridge, there)
         yield made

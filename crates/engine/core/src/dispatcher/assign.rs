@@ -193,10 +193,11 @@ impl Schedule {
         let cpus_here = e.cpus_assigned - moving.cpus;
         // While the node unpacks what has come, its link may bring the next. What waits to be unpacked has a bound, too.
         let link_is_free = moving.cpus - moving.making_cpus < slots && moving.cpus < 2 * slots;
-        // Where links between sites are slow, a task rather waits for a node of a site that has its file.
+        // Where links between sites are slow, a tile rather waits for a node of a site that has its files.
         // What is unpacked has to set out so early that the stock lasts until it is unpacked.
         let comes_late = e.comes_late(slots + stock) || e.is_made_late(stock);
-        let early = if comes_late && !self.ready.has_sites { slots } else { 0 };
+        let waits = self.ready.has_sites && self.ready.queue.begins_with_tiles();
+        let early = if comes_late && !waits { slots } else { 0 };
         let moves = match may_stock {
             true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
             // Attempts whose inputs have arrived and that wait for a slot count as stock. Where inputs take longer to come than

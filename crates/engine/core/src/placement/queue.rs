@@ -85,6 +85,10 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn spare_home(&mut self, inputs: &[ObjectId]) {
         let _ = inputs;
     }
+    /// Whether the first tasks in queue order are tiles: tasks of several such objects.
+    fn begins_with_tiles(&self) -> bool {
+        false
+    }
     /// Adds a task, which must not be here yet.
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask);
     /// Takes a task out; `false`: it was not here.

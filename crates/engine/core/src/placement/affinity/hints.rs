@@ -113,7 +113,7 @@ impl Affinity {
         if inputs.len() > 1 {
             self.count_near(catalog, bundle, &inputs, &mut seats);
         }
-        self.site_sees(catalog, bundle, is_head);
+        self.site_sees(catalog, bundle, 1, is_head);
         self.seats = seats;
         if self.tasks.len() <= FEW_TASKS {
             self.asking.all_again(&self.executors.seats);

@@ -398,6 +398,10 @@ impl Queue for Affinity {
         self.note_spared(inputs);
     }
 
+    fn begins_with_tiles(&self) -> bool {
+        self.n_classes_of_tiles(0) > 0
+    }
+
     fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool {
         let (tasks, facts) = self.tasks_and_facts(catalog);
         tasks.leave(key, |o| facts.of(o))

@@ -150,6 +150,13 @@ impl Near {
         }
     }
 
+    /// These objects are on the executor at `seat`, or on their way there. For sites whose indexes have not been made yet.
+    fn site_has(&mut self, seat: Seat, objects: impl IntoIterator<Item = ObjectId>) {
+        if let Some(site) = self.site(seat) {
+            self.stocks[site as usize].objects.extend(objects);
+        }
+    }
+
     /// `from`: the executor that sends the object; `None`: it comes from home.
     pub fn set_out(&mut self, object: ObjectId, bytes: u64, seat: Seat, from: Option<Seat>) {
         if let Some(here) = self.site(seat) {
@@ -371,16 +378,15 @@ impl Affinity {
         coming.sort_unstable();
         for (seat, object, from) in coming {
             self.near.set_out(object, self.size_of(catalog, object), seat, from);
-            self.site_gains(catalog, seat, object);
+            self.near.site_has(seat, [object]);
         }
         // Nothing is known of how long these have been on their way.
         self.near.from_home.iter_mut().for_each(|flow| flow.since = None);
         for (seat, executor) in here {
             self.near.change_slots(seat, 0, self.executors.at(seat).room.slots_total);
-            for object in catalog.objects_on(executor) {
-                self.site_gains(catalog, seat, object);
-            }
+            self.near.site_has(seat, catalog.objects_on(executor));
         }
+        self.site_sees_queue(catalog);
     }
 
     /// How far a read from home into the site of `seat` has come.
@@ -536,13 +542,11 @@ impl Affinity {
     /// Whether all queued tasks will have run before `object` has crossed a slow link into `site`, and executors of other sites
     /// can run those that read it sooner. As long as nothing runs anywhere, nothing comes too late.
     fn comes_too_late(&self, catalog: &Catalog, site: u32, object: ObjectId) -> bool {
-        let (Some(run_ns), true) =
-            (self.times.run_ns, self.executors.n_slots_idle < self.executors.n_slots_total)
-        else {
-            return false;
-        };
+        // Slots that are idle now wait for a crossing, too, so they take nothing of what is queued.
+        let n_busy = self.executors.n_slots_total.saturating_sub(self.executors.n_slots_idle);
+        let (Some(run_ns), true) = (self.times.run_ns, n_busy > 0) else { return false };
         let crossing_ns = self.crossing_ns(catalog, site, object);
-        let rest_ns = self.tasks.len() as f64 * run_ns as f64 / self.executors.n_slots_total as f64;
+        let rest_ns = self.tasks.len() as f64 * run_ns as f64 / n_busy as f64;
         let has_it = |other: u32| {
             other != site
                 && self.near.stocks[other as usize].n_slots > 0

@@ -6,8 +6,8 @@
 //!
 //! The rules, for an executor in a site whose links are slow ([`Affinity::is_slow`]):
 //!   1. While the tasks whose inputs are in the site last for less than [`AHEAD`] times the time of a crossing, and the link has
-//!      room, the object that completes most tasks there crosses. Crossings go one after the other ([`CROSSINGS_MAX`]): the first
-//!      object is of use while the second one is on its way.
+//!      room, the object that completes most tasks there crosses; tasks that other sites can run as well count in part. Crossings go
+//!      one after the other ([`CROSSINGS_MAX`]): the first object is of use while the second one is on its way.
 //!   2. Otherwise the executor takes a task whose inputs are all in the site; those first that lack one object here.
 //!   3. Nothing crosses for a task that executors elsewhere will have run by then.
 //!
@@ -16,6 +16,7 @@
 use super::choose::Worth;
 use super::rank::{Heat, Rank, bucket_of};
 use super::seated::Full;
+use super::tasks::Bundle;
 use super::{Affinity, Choice};
 use crate::catalog::Catalog;
 use crate::executor_set::Seat;
@@ -23,6 +24,7 @@ use crate::placement::Reason;
 use eyas_terms::{ObjectId, Timestamp};
 use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// So many objects at once cross a slow link. The second one keeps the link busy while the first one's end is reported.
@@ -85,27 +87,17 @@ impl Affinity {
             return;
         }
         let n = self.tasks.n_readers(object);
-        let (mut whole, mut near) = (vec![], vec![]);
+        let mut bundles = vec![];
         if n > self.config.readers_max {
             let single = |class: &u32| self.tasks.single(*class, object);
-            whole.extend(self.tasks.class_order.iter().filter_map(single));
+            bundles.extend(self.tasks.class_order.iter().filter_map(single));
         } else {
-            for reader in self.tasks.readers_around(object, 0) {
-                match self.lacks_of_site(site, reader.bundle) {
-                    (0, _) => whole.push(reader.bundle),
-                    (1, Some(lack)) => {
-                        near.push((reader.class, lack, self.tasks.bundle(reader.bundle).n_tasks))
-                    }
-                    _ => {}
-                }
+            bundles.extend(self.tasks.readers_around(object, 0).map(|reader| reader.bundle));
+        }
+        for bundle in bundles {
+            if !self.site_counts(catalog, site, bundle, self.tasks.bundle(bundle).n_tasks) {
+                self.push_whole(site, bundle);
             }
-        }
-        for bundle in whole {
-            self.push_whole(site, bundle);
-        }
-        for (class, lack, n_tasks) in near {
-            let size_bytes = self.size_of(catalog, lack);
-            self.near.stocks[site as usize].near(class).add(lack, n_tasks, size_bytes, Heat::Cold);
         }
     }
 
@@ -120,23 +112,41 @@ impl Affinity {
             is_held = self.near.site(holder) == Some(site);
             if is_held { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        if !is_held {
-            self.near.stocks[site as usize].objects.remove(&object);
+        if is_held || !self.near.stocks[site as usize].objects.remove(&object) {
+            return;
+        }
+        let readers = self.tasks.readers_around(object, 0).take(self.config.readers_max);
+        let readers: Vec<u32> = readers.map(|reader| reader.bundle).collect();
+        for bundle in readers {
+            self.site_counts(catalog, site, bundle, self.tasks.bundle(bundle).n_tasks);
         }
     }
 
-    /// A bundle has entered the queue, or one more task of it.
-    pub(super) fn site_sees(&mut self, catalog: &Catalog, bundle: u32, is_head: bool) {
+    /// The indexes of a site that has just been found, whose `objects` are known.
+    pub(super) fn site_sees_queue(&mut self, catalog: &Catalog) {
+        for bundle in self.tasks.all_bundles().collect::<Vec<_>>() {
+            self.site_sees(catalog, bundle, self.tasks.bundle(bundle).n_tasks, true);
+        }
+    }
+
+    /// So many more tasks of a bundle are in the queue. `is_head`: among them is its oldest one.
+    pub(super) fn site_sees(&mut self, catalog: &Catalog, bundle: u32, n_tasks: u32, is_head: bool) {
         for site in 0..self.near.stocks.len() as u32 {
-            match self.lacks_of_site(site, bundle) {
-                (0, _) if is_head => self.push_whole(site, bundle),
-                (1, Some(lack)) => {
-                    let (class, size_bytes) = (self.tasks.bundle(bundle).class, self.size_of(catalog, lack));
-                    self.near.stocks[site as usize].near(class).add(lack, 1, size_bytes, Heat::Cold);
-                }
-                _ => {}
+            if !self.site_counts(catalog, site, bundle, n_tasks) && is_head {
+                self.push_whole(site, bundle);
             }
         }
+    }
+
+    /// Counts so many tasks of a bundle for the object that would complete their inputs, if it is one that `site` lacks. `false`: all
+    /// of them are in the site.
+    fn site_counts(&mut self, catalog: &Catalog, site: u32, bundle: u32, n_tasks: u32) -> bool {
+        let (n, lack) = self.lacks_of_site(site, bundle);
+        if let (1, Some(lack)) = (n, lack) {
+            let (class, size_bytes) = (self.tasks.bundle(bundle).class, self.size_of(catalog, lack));
+            self.near.stocks[site as usize].near(class).add(lack, n_tasks, size_bytes, Heat::Cold);
+        }
+        n > 0
     }
 
     /// The number of inputs of `bundle` that `site` lacks, at most 2, and the last one seen.
@@ -246,7 +256,10 @@ impl Affinity {
             if !is_here && self.route(catalog, now, seat, object).is_none() {
                 continue;
             }
-            let worth = if is_here { Worth::default() } else { self.recount_in_site(site, class, object) };
+            let (worth, left) = match is_here {
+                true => (Worth::default(), 0),
+                false => self.recount_in_site(site, class, object),
+            };
             let size_bytes = self.size_of(catalog, object);
             if worth.n_tasks != entry.n_tasks {
                 let rank = &mut self.near.stocks[site as usize].near[class as usize];
@@ -254,7 +267,7 @@ impl Affinity {
                 at = at.and_then(|next| rank.get(next.object).copied());
             }
             let Some((_, bundle)) = worth.oldest else { continue };
-            let bucket = bucket_of(worth.n_tasks, size_bytes);
+            let bucket = bucket_of(left, size_bytes);
             if best.as_ref().is_none_or(|(other, _)| bucket > *other)
                 && self.plan_for(catalog, now, seat, bundle)
             {
@@ -264,18 +277,21 @@ impl Affinity {
         best.map(|(_, choice)| choice)
     }
 
-    fn recount_in_site(&self, site: u32, class: u32, object: ObjectId) -> Worth {
-        let mut worth = Worth::default();
+    /// The use of `object` for `site`, and how many of these tasks are left to it: a task whose inputs are all in other sites is shared
+    /// with these.
+    fn recount_in_site(&self, site: u32, class: u32, object: ObjectId) -> (Worth, u32) {
+        let (mut worth, mut left) = (Worth::default(), 0.0);
+        let others = || (0..self.near.stocks.len() as u32).filter(|other| *other != site);
         for reader in self.tasks.readers_around(object, 0).take(self.config.readers_max) {
             if reader.class == class && self.lacks_of_site(site, reader.bundle).0 == 1 {
-                worth.add(
-                    reader.bundle,
-                    self.tasks.bundle(reader.bundle).n_tasks,
-                    self.tasks.head(reader.bundle).0,
-                );
+                let n_tasks = self.tasks.bundle(reader.bundle).n_tasks;
+                let n_able =
+                    others().filter(|other| self.lacks_of_site(*other, reader.bundle).0 == 0).count();
+                worth.add(reader.bundle, n_tasks, self.tasks.head(reader.bundle).0);
+                left += f64::from(n_tasks) / (1 + n_able) as f64;
             }
         }
-        worth
+        (worth, left.ceil() as u32)
     }
 
     /// The oldest bundles whose inputs are all in the site.
@@ -309,7 +325,8 @@ impl Affinity {
         found
     }
 
-    /// Each site has what its executors hold and what is on its way to them.
+    /// Each site has what its executors hold and what is on its way to them, and counts no object for fewer tasks than it would
+    /// complete.
     pub(super) fn check_stocks(&self, catalog: &Catalog) {
         for (site, stock) in self.near.stocks.iter().enumerate() {
             let (mut expected, mut n_slots) = (FxHashSet::default(), 0);
@@ -323,6 +340,22 @@ impl Affinity {
             }
             assert_eq!(stock.objects, expected, "site {site}");
             assert_eq!(stock.n_slots, n_slots, "site {site}");
+            let mut completes: BTreeMap<(u32, ObjectId), u32> = BTreeMap::new();
+            for bundle in self.tasks.all_bundles() {
+                if let (1, Some(lack)) = self.lacks_of_site(site as u32, bundle)
+                    && self.tasks.n_readers(lack) <= self.config.readers_max
+                {
+                    let Bundle { class, n_tasks, .. } = self.tasks.bundle(bundle);
+                    *completes.entry((*class, lack)).or_default() += n_tasks;
+                }
+            }
+            for ((class, lack), n_tasks) in completes {
+                let counted = stock.near.get(class as usize).and_then(|near| near.get(lack));
+                assert!(
+                    counted.is_some_and(|e| e.n_tasks >= n_tasks),
+                    "site {site}: {lack:?} completes {n_tasks} tasks"
+                );
+            }
         }
     }
 }

@@ -172,6 +172,12 @@ impl Tasks {
         &self.bundles[bundle as usize]
     }
 
+    /// All bundles of tasks that read something.
+    pub fn all_bundles(&self) -> impl Iterator<Item = u32> + '_ {
+        let all = self.bundles.iter().zip(0..);
+        all.filter(|(bundle, _)| bundle.n_tasks > 0 && bundle.n_inputs > 0).map(|(_, number)| number)
+    }
+
     /// The bundle of a queued task.
     pub fn bundle_of(&self, key: QueueKey) -> Option<u32> {
         self.find(key).map(|(_, node)| self.nodes[node as usize].bundle)

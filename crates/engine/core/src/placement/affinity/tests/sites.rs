@@ -8,12 +8,22 @@ use std::collections::BTreeMap;
 
 /// `n` executors with two slots, in three sites in turn, as round trips show them.
 fn three_sites(n: u32, n_objects: u32) -> World {
+    let mut world = one_site(n, n_objects);
+    find_sites(&mut world, n);
+    world
+}
+
+/// The same executors, of which nothing is known yet.
+fn one_site(n: u32, n_objects: u32) -> World {
     let mut world = World::new(n_objects, Config { network: NetworkUse::Measured, ..Config::default() });
     (0..n).for_each(|id| world.executor(id, 2));
+    world
+}
+
+fn find_sites(world: &mut World, n: u32) {
     let found = sites(n);
     assert_eq!(found.as_ref().map(|sites| sites.sites.len()), Some(3));
     world.queue.sites_found(&world.catalog, found);
-    world
 }
 
 fn sites(n: u32) -> Option<Arc<Sites>> {
@@ -62,6 +72,33 @@ fn few_objects_cross_a_slow_link_at_once_and_the_neighbour_waits() {
         "home is quick for one site: {more:?}"
     );
     world.check();
+}
+
+#[test]
+fn objects_cross_for_tasks_that_were_queued_before_sites_were_found() {
+    for n_inputs in [1, 2] {
+        let mut world = one_site(9, 40);
+        world.holds(1, &[39]);
+        for object in 0..30 {
+            world.task(&[object, 39][..n_inputs]);
+        }
+        find_sites(&mut world, 9);
+        world.check();
+        assert!(world.place_all().iter().any(|d| d.executor % 3 == 1), "tasks with {n_inputs} inputs");
+    }
+}
+
+#[test]
+fn what_a_site_has_lost_is_counted_again_as_what_it_lacks() {
+    for n_inputs in [1, 2] {
+        let mut world = three_sites(9, 40);
+        world.holds(1, &[38, 39]);
+        for _ in 0..30 {
+            world.task(&[38, 39][..n_inputs]);
+        }
+        world.drops(1, 38);
+        world.check();
+    }
 }
 
 #[test]
