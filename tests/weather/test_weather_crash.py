@@ -289,6 +289,30 @@ def test_tasks_that_end_while_the_dispatcher_is_away(cluster: Cluster, tmp_path:
     assert cluster.run("logs", "t0").stdout == "said by t0\n"
 
 
+def n_unread(port: int) -> int:
+    """The bytes that wait to be read by whoever serves this port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(queues[9:], 16) for _, local, _, _, queues, *_ in lines if int(local[9:], 16) == port)
+
+
+def test_what_a_killed_dispatcher_had_not_written_is_told_again(cluster: Cluster, tmp_path: Path) -> None:
+    """What a task printed is its executor's to keep until the task's end is recorded."""
+    dispatcher = cluster.dispatcher("--lease", "30s")
+    cluster.executor("N1")
+    gate = tmp_path / "gate"
+    cluster.submit([cluster.task("t", "printf %015000d 7; echo right > out", gate=gate)])
+    cluster.begun("t")
+    dispatcher.signal(signal.SIGSTOP)
+    gate.touch()
+    port = int(json.loads(cluster.join.read_text())["address"].rpartition(":")[2])
+    wait_until(lambda: n_unread(port) > 15_000, "the executor to say what the task printed")
+    kill_now(dispatcher)
+    cluster.dispatcher("--lease", "30s")
+    cluster.wait()
+    cluster.expect(t=b"right\n")
+    assert cluster.run("logs", "t").stdout == f"{7:015000}"
+
+
 def test_the_dispatcher_killed_many_times(cluster: Cluster) -> None:
     """A run with dependencies survives one kill after the other; each output is right."""
     data = cluster.file("a", 1_000, 8)

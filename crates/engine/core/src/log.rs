@@ -94,6 +94,14 @@ pub struct PrintedLine {
     pub stderr: PrintedStream,
 }
 
+/// Adds what an attempt printed to what its task printed so far. A dispatcher that was started again hears it once more where the
+/// one before it was killed before the attempt's end was recorded, and may have written it.
+pub fn add_printed<T: PartialEq>(known: &mut Vec<T>, printed: T) {
+    if !known.contains(&printed) {
+        known.push(printed);
+    }
+}
+
 /// The first and the last part of a stream; the bytes between them, `total_bytes` less both, are missing.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct PrintedStream {

@@ -265,6 +265,12 @@ impl Journal {
         self.push(body, true, true)
     }
 
+    /// Has the writer thread call this before it writes a batch, when no further record comes into the batch: what its records speak
+    /// of can be brought to the disk before them. It must not wait for the journal. The first call counts.
+    pub fn call_before_writes(&self, call: impl Fn() + Send + std::marker::Sync + 'static) {
+        let _ = self.shared.before_write.set(Box::new(call));
+    }
+
     /// Asks for all records appended so far to be written now; does not wait for that.
     pub fn commit(&self) {
         let state = self.shared.lock();

@@ -26,13 +26,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 /// The state that the callers and the writer share.
 pub(crate) struct Shared {
     pub dir: PathBuf,
     pub options: Options,
+    /// See [`crate::Journal::call_before_writes`].
+    pub before_write: OnceLock<Box<dyn Fn() + Send + std::marker::Sync>>,
     state: Mutex<State>,
     /// The writer waits here for work.
     pub work: Condvar,
@@ -105,6 +107,7 @@ impl Shared {
         Shared {
             dir,
             options,
+            before_write: OnceLock::new(),
             state: Mutex::new(state),
             work: Condvar::new(),
             room: Condvar::new(),
@@ -272,6 +275,9 @@ impl<'a> Writer<'a> {
 
     /// Makes one try to write the batch durably. After a failure the files are as good as before.
     fn commit(&mut self) -> Result<(), Failure> {
+        if let Some(call) = self.shared.before_write.get() {
+            call();
+        }
         // A segment is named by its first record, so an empty one needs no successor.
         let is_full = |current: &mut Current| {
             current.good_bytes >= self.shared.options.segment_bytes && current.last_seq >= current.first_seq

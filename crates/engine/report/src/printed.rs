@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::explain::printed_lines;
 use crate::read::{End, read};
-use eyas_core::log::PrintedLine;
+use eyas_core::log::{PrintedLine, add_printed};
 use eyas_terms::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub fn failed_printed(dirs: &[PathBuf], run: Option<RunId>) -> Result<(RunId, Ve
         printed_lines(
             dir,
             |task| failed.contains_key(&task),
-            |line| printed.entry(line.task).or_default().push(line),
+            |line| add_printed(printed.entry(line.task).or_default(), line),
         )?;
         all.extend(failed.into_iter().map(|(task, message)| FailedTask {
             task,

@@ -5,7 +5,8 @@
 //! Lines are made at once from data that is at hand anyway, and handed over in pieces to a thread that
 //! writes. So the dispatcher never waits for the disk, and nothing is copied to be logged. When the disk is
 //! full, lines are lost and counted, and the dispatcher reports that: the log is for users and replays, while
-//! promises rest on the journal.
+//! promises rest on the journal. What a task printed is promised with its end, so the journal waits for it
+//! ([`EventLog::waits_for_printed`]).
 //!
 //! Lines that are only about forgotten runs are removed when a thread has written the rest anew ([`cut`]). What users ask
 //! from the files is read in [`asked`].
@@ -27,7 +28,7 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use whole::Wholes;
 pub use whole::read_part;
 
@@ -164,10 +165,51 @@ impl Lines {
     }
 }
 
+/// How many outputs of attempts the thread was given, and how many of them are in the file.
+#[derive(Default)]
+struct WrittenOutputs {
+    n_given: AtomicU64,
+    /// Somebody waits for so many.
+    n_wanted: AtomicU64,
+    n_written: Mutex<u64>,
+    grown: Condvar,
+}
+
+impl WrittenOutputs {
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.n_written.lock().expect("no code panics with it")
+    }
+
+    /// Waits until all that were given so far are in the file.
+    fn wait(&self) {
+        let n_given = self.n_given.load(Ordering::Acquire);
+        let mut n_written = self.lock();
+        while *n_written < n_given {
+            self.n_wanted.store(n_given, Ordering::Release);
+            n_written = self.grown.wait(n_written).expect("no code panics with it");
+        }
+    }
+
+    fn written(&self, n: u64) {
+        *self.lock() = n;
+        self.grown.notify_all();
+    }
+}
+
+/// When the thread ends, nobody waits for it any more, however it ends.
+struct ThreadEnd(Arc<WrittenOutputs>);
+
+impl Drop for ThreadEnd {
+    fn drop(&mut self) {
+        self.0.written(u64::MAX);
+    }
+}
+
 /// The writing end.
 pub struct EventLog {
     lines: Lines,
     orders: mpsc::Sender<Order>,
+    printed: Arc<WrittenOutputs>,
     /// Pieces that the thread has written: their memory is used again.
     spares: mpsc::Receiver<Lines>,
     lost: Arc<AtomicU64>,
@@ -187,7 +229,12 @@ impl EventLog {
         let (orders, queue) = mpsc::channel::<Order>();
         let (spare, spares) = mpsc::sync_channel::<Lines>(SPARES_MAX);
         let counter = lost.clone();
+        let given = Arc::new(WrittenOutputs::default());
+        let thread_end = ThreadEnd(given.clone());
+        // The outputs that the thread has taken, and those of them that are in the file.
+        let (mut n_printed, mut n_flushed) = (0, 0);
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || {
+            let given = &thread_end.0;
             loop {
                 let order = match queue.try_recv() {
                     Ok(order) => order,
@@ -196,6 +243,10 @@ impl EventLog {
                         // No order is waiting, so flush: whoever reads the files now sees everything.
                         events.flush();
                         printed.flush();
+                        if n_printed > n_flushed {
+                            n_flushed = n_printed;
+                            given.written(n_flushed);
+                        }
                         match queue.recv() {
                             Ok(order) => order,
                             Err(_) => break,
@@ -208,7 +259,10 @@ impl EventLog {
                         lines.clear();
                         let _ = spare.try_send(lines);
                     }
-                    Order::Printed(p) => printed.line(&to_line(&p)),
+                    Order::Printed(p) => {
+                        printed.line(&to_line(&p));
+                        n_printed += 1;
+                    }
                     Order::Part(part, executor) => {
                         let upto = wholes.write(&part).ok().map(|()| part.at + part.bytes.len() as u64);
                         let PrintedPart { task, attempt, .. } = part;
@@ -238,12 +292,17 @@ impl EventLog {
                     }
                     Order::End => break,
                 }
+                if (n_flushed + 1..=n_printed).contains(&given.n_wanted.load(Ordering::Acquire)) {
+                    printed.flush();
+                    n_flushed = n_printed;
+                    given.written(n_flushed);
+                }
                 counter.store(events.lost + printed.lost, Ordering::Relaxed);
             }
             events.flush();
             printed.flush();
         })?;
-        Ok(EventLog { lines: Lines::default(), orders, spares, lost, thread: Some(thread) })
+        Ok(EventLog { lines: Lines::default(), orders, printed: given, spares, lost, thread: Some(thread) })
     }
 
     /// Logs an event before it goes into the core.
@@ -275,12 +334,20 @@ impl EventLog {
     }
 
     pub fn printed(&self, printed: Box<Printed>) {
+        self.printed.n_given.fetch_add(1, Ordering::Release);
         let _ = self.orders.send(Order::Printed(printed));
     }
 
     /// Writes a part of what an attempt printed, and says so to its executor.
     pub fn part(&self, part: PrintedPart, executor: Writer) {
         let _ = self.orders.send(Order::Part(part, executor));
+    }
+
+    /// What waits until the file has what attempts printed as far as [`EventLog::printed`] was given it. It wakes nobody: the thread has
+    /// been woken for the output.
+    pub fn waits_for_printed(&self) -> impl Fn() + Send + Sync + 'static {
+        let given = self.printed.clone();
+        move || given.wait()
     }
 
     /// Asks for everything logged so far to be in the files; the receiver is notified when it is.

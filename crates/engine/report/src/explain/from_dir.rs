@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::fold::{Change, End, Fold};
 use crate::lines::{Entry, find, name_of};
 use eyas_core::event::*;
-use eyas_core::log::{Line, PRINTED_FILE, PrintedLine, What};
+use eyas_core::log::{Line, PRINTED_FILE, PrintedLine, What, add_printed};
 use eyas_core::pattern::{Evidence, stage_of_task};
 use eyas_terms::TaskPhase;
 use eyas_terms::array::{TaskArray, TaskSpec};
@@ -247,7 +247,7 @@ fn has_ended_attempt(changes: &[Change<'_>]) -> bool {
 /// What a task's attempts printed; nothing when there is no such file.
 fn printed_by(dir: &Path, task: TaskId) -> Result<Vec<PrintedLine>, Error> {
     let mut found = vec![];
-    printed_lines(dir, |of| of == task, |line| found.push(line))?;
+    printed_lines(dir, |of| of == task, |line| add_printed(&mut found, line))?;
     Ok(found)
 }
 

@@ -55,10 +55,10 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub fn new(dir: PathBuf, journal: Journal, ticket_key: TicketKey, queries: KeptQueries) -> Live {
+    pub fn new(dir: PathBuf, journal: Arc<Journal>, ticket_key: TicketKey, queries: KeptQueries) -> Live {
         Live {
             dir,
-            journal: Arc::new(journal),
+            journal,
             n_cleanings_wanted: Arc::default(),
             ticket_key,
             log: None,

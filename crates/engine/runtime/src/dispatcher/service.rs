@@ -59,7 +59,9 @@ impl Service {
         let now = clock::now();
         let queries = KeptQueries::open(&dir, identity.secret())
             .map_err(|source| DispatcherError::Dir { path: dir.display().to_string(), source })?;
-        let live = Live::new(dir.clone(), journal, TicketKey::from_secret(identity.secret()), queries);
+        let journal = Arc::new(journal);
+        let live =
+            Live::new(dir.clone(), journal.clone(), TicketKey::from_secret(identity.secret()), queries);
         let mut session = Session::new(session_options, live, now).map_err(DispatcherError::Config)?;
         if options.event_log {
             let header = Header {
@@ -74,6 +76,8 @@ impl Service {
                 path: dir.join(EVENTS_FILE).display().to_string(),
                 source,
             })?;
+            // A dispatcher that is killed has what a task printed wherever it has the task's end.
+            journal.call_before_writes(log.waits_for_printed());
             session.outside_mut().log = Some(log);
         }
         Ok(Service { session, dir })
@@ -205,9 +209,11 @@ mod tests {
     use super::super::{cluster_name, open_identity, open_journal};
     use super::*;
     use eyas_core::group::RunLinks;
+    use eyas_core::log::PRINTED_FILE;
     use eyas_core::pattern::RunPatterns;
     use eyas_terms::array::{Column, Command, Pattern, TaskArray, TaskForm};
-    use eyas_terms::{MemberId, RunId};
+    use eyas_terms::{AttemptNo, MemberId, Outcome, RunId, TaskId};
+    use eyas_wire::message::{Captured, Printed};
     use std::borrow::Cow;
     use std::path::Path;
     use std::time::Instant;
@@ -303,5 +309,31 @@ mod tests {
             assert_eq!(input.1, format!("https://h/{n}?hidden={}", &digest.to_hex()[..32]));
         }
         assert_eq!(inputs.len(), 2);
+    }
+
+    /// So much that the journal would be on the disk long before the log's thread has made a line of it.
+    const MUCH: usize = 8 << 20;
+
+    #[test]
+    fn what_a_task_printed_is_in_the_file_when_its_end_is_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = open_identity(dir.path(), None).unwrap();
+        let (journal, recovered, _notices) = open_journal(dir.path()).unwrap();
+        let options = DispatcherOptions::local(dir.path());
+        let mut service =
+            Service::new(&options, dir.path().into(), &identity, cluster_name(&identity), journal, 1)
+                .unwrap();
+        service.recover(recovered, true).unwrap();
+        let live = service.session.outside_mut();
+        for number in 0..2 {
+            let task = TaskId(number);
+            let stdout = Captured { head: vec![b'x'; MUCH], tail: vec![], total_bytes: MUCH as u64 };
+            let stderr = Captured::default();
+            live.log_printed(Box::new(Printed { task, attempt: AttemptNo(1), stdout, stderr }));
+            live.append(&Record::TaskEnded { task, outcome: Outcome::Done, outputs: vec![] }).unwrap();
+            live.flush();
+            let written = std::fs::read(dir.path().join(PRINTED_FILE)).unwrap();
+            assert!(written.len() > MUCH * (number as usize + 1) && written.ends_with(b"\n"));
+        }
     }
 }

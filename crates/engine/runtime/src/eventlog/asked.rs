@@ -7,7 +7,7 @@ use super::{task_of, to_message};
 use eyas_core::event::{Event, Offer};
 #[cfg(test)]
 use eyas_core::log::PRINTED_FILE;
-use eyas_core::log::{Header, Line, PrintedLine, What};
+use eyas_core::log::{Header, Line, PrintedLine, What, add_printed};
 use eyas_terms::*;
 use eyas_wire::message::*;
 use std::collections::{BTreeMap, HashMap};
@@ -61,7 +61,9 @@ impl Index {
             let mut line = String::new();
             let read = file.seek(SeekFrom::Start(*at)).and_then(|_| file.read_line(&mut line));
             let parsed = read.ok().and_then(|_| serde_json::from_slice::<PrintedLine>(line.as_bytes()).ok());
-            found.extend(parsed.map(|line| to_message(&line)));
+            if let Some(line) = parsed {
+                add_printed(&mut found, to_message(&line));
+            }
         }
         found
     }
@@ -193,10 +195,11 @@ pub(crate) fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
     let Ok(file) = std::fs::File::open(path) else { return vec![] };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
     let lines = lines.filter(|line| line.starts_with(&prefix));
+    let mut found = vec![];
     lines
         .filter_map(|line| serde_json::from_slice::<PrintedLine>(line.as_bytes()).ok())
-        .map(|l| to_message(&l))
-        .collect()
+        .for_each(|line| add_printed(&mut found, to_message(&line)));
+    found
 }
 
 #[cfg(test)]

@@ -341,7 +341,16 @@ impl Agent {
 
     fn on_message(&mut self, message: ToExecutor) {
         match self.node.session.hear(message) {
-            Order::Feed(events) => events.into_iter().for_each(|event| self.node.feed(event)),
+            Order::Feed(events) => {
+                for event in events {
+                    if let NodeEvent::EndRecorded { task, attempt }
+                    | NodeEvent::EndForgotten { task, attempt } = event
+                    {
+                        self.printing.recorded((task, attempt));
+                    }
+                    self.node.feed(event);
+                }
+            }
             Order::Begin { assignment, spec, permits, principal, prints_whole } => {
                 self.peers.permit(permits);
                 self.begin(assignment, (spec, prints_whole), principal);

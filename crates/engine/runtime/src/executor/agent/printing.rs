@@ -1,8 +1,8 @@
 //! The output of programs: the output so far, for users who ask while they run, and the final output, for the
 //! dispatcher.
 //!
-//! The ends of the output of programs that ended while no dispatcher was connected are kept. They are bounded, and the oldest
-//! go first.
+//! The output of programs is kept until the dispatcher has recorded their ends: a dispatcher that is killed before may not have written
+//! it, and the next one hears it again. What is kept is bounded, and the oldest tasks go first.
 //!
 //! Where everything that a program prints is wanted, its slot process has put into a file what is more than the ends. The end of
 //! the program counts when the dispatcher has that file: parts of it are sent, one program after the other and each part when the
@@ -14,13 +14,13 @@ use crate::executor::slots::Slots;
 use eyas_core::event::Exit;
 use eyas_session::executor::ExecutorSession;
 use eyas_wire::message::{Captured, FromExecutor, Printed, PrintedPart};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The number of outputs that are kept for a dispatcher that is away.
+/// The number of outputs that are kept.
 const PRINTED_KEPT: usize = 1024;
 
 /// So much of an output is sent at once.
@@ -37,8 +37,8 @@ type Streams = Box<(runner::Captured, runner::Captured)>;
 pub(super) struct Printing {
     /// Questions of the dispatcher that a slot process has not answered yet, by the key of the attempt, in their order.
     asks: HashMap<u64, Vec<u64>>,
-    /// Output of programs that ended while no dispatcher was connected.
-    unheard: VecDeque<Printed>,
+    /// Output of programs whose ends no dispatcher has recorded.
+    unrecorded: BTreeMap<AttemptId, Box<Printed>>,
     /// The output of programs that have ended, by the key of the attempt.
     files: HashMap<u64, File>,
     /// The first one sends; the dispatcher has what is before `at`.
@@ -126,20 +126,23 @@ impl Printing {
         }
         let (stdout, stderr) = (std::mem::take(&mut report.stdout), std::mem::take(&mut report.stderr));
         let printed = Printed { task, attempt, stdout: captured(stdout), stderr: captured(stderr) };
-        if session.link().is_welcomed() {
-            session.say(FromExecutor::Printed(Box::new(printed)));
-            return;
+        let printed = Box::new(printed);
+        session.say(FromExecutor::Printed(printed.clone()));
+        if self.unrecorded.len() == PRINTED_KEPT {
+            self.unrecorded.pop_first();
         }
-        if self.unheard.len() == PRINTED_KEPT {
-            self.unheard.pop_front();
-        }
-        self.unheard.push_back(printed);
+        self.unrecorded.insert((task, attempt), printed);
+    }
+
+    /// The dispatcher has recorded the end of an attempt, or does not want it.
+    pub(super) fn recorded(&mut self, id: AttemptId) {
+        self.unrecorded.remove(&id);
     }
 
     /// A dispatcher is connected again: sends it the outputs that were kept. The answer to the last part may be lost.
     pub(super) fn was_welcomed(&mut self, session: &mut ExecutorSession) -> Vec<HeldEnd> {
-        for printed in self.unheard.drain(..) {
-            session.say(FromExecutor::Printed(Box::new(printed)));
+        for printed in self.unrecorded.values() {
+            session.say(FromExecutor::Printed(printed.clone()));
         }
         self.send_part(session)
     }
