@@ -370,11 +370,19 @@ def test_a_call_that_the_cluster_refuses_takes_no_other_with_it(cluster: eyas.Cl
 
 
 def test_a_worker_that_dies_fails_its_call_alone(cluster: eyas.Cluster) -> None:
+    def end_parent() -> None:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
+
     others = [cluster.submit(power, n) for n in range(20)]
-    lost: list[Future[Any]] = [cluster.submit(os._exit, 0), cluster.submit(os.abort)]
-    for future, how in zip(
-        lost, ["ended without an answer, with status 0", "ended by signal 6"], strict=True
-    ):
+    lost: dict[str, Future[Any]] = {
+        "ended without an answer, with status 0": cluster.submit(os._exit, 0),
+        "ended by signal 6": cluster.submit(os.abort),
+        "ended by signal 9": cluster.submit(os.killpg, 0, signal.SIGKILL),
+        "closed its connection to its slot": cluster.submit(os.closerange, 0, 4096),
+        "slot's process was ended by signal 9 .* each of the 5 times": cluster.submit(end_parent),
+    }
+    for how, future in lost.items():
         with pytest.raises(eyas.WorkerLost, match=how):
             future.result(60)
     assert [future.result(60) for future in others] == [n * n for n in range(20)]

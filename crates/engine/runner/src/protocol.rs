@@ -355,6 +355,8 @@ pub enum ExitKind {
     Unanswered {
         status: i32,
     },
+    /// A program that stays closed the connection by which it would have answered, and was ended.
+    HungUp,
     /// The sandbox was ready but the program could not be executed.
     NotStarted {
         kind: NotStartedKind,

@@ -187,6 +187,8 @@ struct Running {
     stop: Option<Stop>,
     /// A program that stays ended in place of an answer.
     is_unanswered: bool,
+    /// It closed its connection before, and was ended for that.
+    has_hung_up: bool,
     walltime_at_ns: Option<u64>,
     kill_at_ns: Option<u64>,
     memory_at_ns: Option<u64>,
@@ -579,6 +581,7 @@ impl Slot {
                     start_report_at_ns: Some(now.saturating_add(self.config.start_report_after_ns)),
                     stop: None,
                     is_unanswered: false,
+                    has_hung_up: false,
                     walltime_at_ns: spec.walltime_ns.map(|limit| now.saturating_add(limit)),
                     kill_at_ns: None,
                     memory_at_ns: spec.memory_bytes.map(|_| now.saturating_add(self.config.memory_poll_ns)),
@@ -716,7 +719,11 @@ impl Slot {
         match program.read() {
             WarmAnswer::None => {}
             // Its end follows.
-            WarmAnswer::Gone => program.kill(),
+            WarmAnswer::Gone => {
+                let is_exiting = tree::is_exiting(program.pid);
+                self.running.iter_mut().for_each(|running| running.has_hung_up |= !is_exiting);
+                program.kill();
+            }
             WarmAnswer::Ended(status, is_last) => {
                 let left = program.end_leftovers(self.pid, self.config.reap_wait_ns);
                 let (user_ns, system_ns) = program.cpu_ns();
@@ -901,6 +908,7 @@ impl Slot {
             usage,
             stop,
             is_unanswered,
+            has_hung_up,
             slot_rss_bytes,
             of_files_max_bytes,
             free_bytes,
@@ -923,6 +931,7 @@ impl Slot {
             Some(Stop::Cancel) => ExitKind::Cancelled,
             Some(Stop::Memory) => ExitKind::OverMemory { peak_bytes },
             None if is_over_memory => ExitKind::OverMemory { peak_bytes },
+            None if has_hung_up => ExitKind::HungUp,
             None if libc::WIFSIGNALED(status) => {
                 ExitKind::Signaled { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) }
             }

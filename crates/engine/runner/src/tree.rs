@@ -51,6 +51,15 @@ pub fn ticks_of(pid: i32) -> Option<(u64, u64)> {
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
+/// Whether the process is on its way to its end, or gone.
+pub fn is_exiting(pid: i32) -> bool {
+    /// `PF_EXITING`, which the kernel sets before it closes a process's files.
+    const EXITING: u32 = 4;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & EXITING != 0)
+}
+
 /// For kernels without children files: looks at every process of the machine.
 fn children_by_scan(parent: u32) -> Vec<i32> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };

@@ -16,6 +16,9 @@ def do(word):
         os._exit(0)
     if word == "kill":
         os.kill(os.getpid(), 9)
+    if word == "hang up":
+        os.closerange(0, 100)
+        time.sleep(1000)
     if word == "leave":
         left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         print(left.pid, flush=True)
@@ -99,6 +102,7 @@ fn a_program_that_ends_fails_its_task_and_the_next_one_has_another() {
     assert_ne!(next, pid);
     assert_eq!(lab.run_call("kill").exit, ExitKind::Signaled { signal: 9, core: false });
     assert_ne!(said(&lab.run_call("three")).0, next);
+    assert_eq!(lab.run_call("hang up").exit, ExitKind::HungUp);
     // One that is killed while it waits is replaced, too.
     let idle = said(&lab.run_call("four")).0;
     // SAFETY: a signal to a process of this test.

@@ -6,6 +6,7 @@ use eyas_runner::protocol::{Decoder, RunSpec, SlotCommand, SlotConfig, SlotRepor
 use eyas_runner::{SlotHandle, spawn_slot};
 use eyas_runner::{reaper, sandbox, warm};
 use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
@@ -169,12 +170,16 @@ impl Slots {
     }
 
     /// A slot process is gone: ends the processes that it left behind, removes its sandboxes except those in
-    /// `used`, and starts another process in its place. Returns the programs that it had.
-    pub fn replace(&mut self, index: usize, used: Vec<PathBuf>) -> Result<Vec<u64>, eyas_runner::Error> {
+    /// `used`, and starts another process in its place. Returns the programs that it had, and the signal that ended it, if one did.
+    pub fn replace(
+        &mut self,
+        index: usize,
+        used: Vec<PathBuf>,
+    ) -> Result<(Vec<u64>, Option<i32>), eyas_runner::Error> {
         let gone = &mut self.slots[index].process;
         let _ = gone.kill();
         // From then on, its remaining children are children of this process.
-        let _ = gone.wait();
+        let signal = gone.wait().ok().and_then(|status| status.signal());
         let gone = gone.id();
         let slots: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != gone).collect();
         let n_left = reaper::end_strays(&slots, STRAYS_MAX);
@@ -192,7 +197,7 @@ impl Slots {
         });
         let fresh = self.launch(index, self.slots[index].life + 1)?;
         let gone = std::mem::replace(&mut self.slots[index], fresh);
-        Ok(gone.pending.into_iter().collect())
+        Ok((gone.pending.into_iter().collect(), signal))
     }
 
     /// Wakes slot processes that somebody has stopped, because a stopped process neither enforces wall times

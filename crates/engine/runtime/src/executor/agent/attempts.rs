@@ -34,6 +34,8 @@ pub(super) struct Attempt {
     output_states: Vec<runner::OutputState>,
     /// The run that the slot was asked for. `None`: the program has ended, or must not begin anew.
     pub(super) run_spec: Option<runner::RunSpec>,
+    /// So many slot processes have ended while they ran its program.
+    pub(super) n_slots_lost: u32,
     /// The bytes that programs of this node were known to have written when this program was handed to a slot.
     pub(super) written_before_bytes: u64,
     /// Inputs that may be linked into the sandbox, because they are watched, with their positions.
@@ -157,6 +159,7 @@ impl Attempts {
             sandbox: None,
             output_states: vec![],
             run_spec: None,
+            n_slots_lost: 0,
             written_before_bytes: 0,
             watched: vec![],
             linked: vec![],

@@ -98,6 +98,16 @@ pub(super) fn of_lack_of_memory(failure: Failure, node: &str) -> Failure {
     Failure { message, ..failure }
 }
 
+/// The slot process of a program was ended by a signal each time that it ran the program, so often that others are hardly the reason.
+pub(super) fn of_ended_slots(signal: i32, n_times: u32) -> Failure {
+    let message = format!(
+        "its slot's process was ended by signal {signal} ({}) each of the {n_times} times that it ran the program, which most likely \
+         ended it",
+        signal_name(signal)
+    );
+    Failure { kind: FailureKind::Signal(signal), message }
+}
+
 /// Where a container could not be made, the failure says on which node.
 pub(super) fn of_container(failure: Failure, report: &runner::RunReport, node: &str) -> Failure {
     match &report.exit {
@@ -134,6 +144,10 @@ fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure
             let text = format!("the program ended without an answer, with status {status}");
             // No status of a program that has failed is 0.
             (FailureKind::ExitCode((*status).max(1)), with_last_words(text))
+        }
+        ExitKind::HungUp => {
+            let text = "the program closed its connection to its slot, so it could not answer, and was ended";
+            (FailureKind::ExitCode(1), with_last_words(text.into()))
         }
         ExitKind::Signaled { signal, core } => {
             let core = if *core { ", core dumped" } else { "" };

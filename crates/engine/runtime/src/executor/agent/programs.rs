@@ -2,7 +2,9 @@
 //!
 //! What a slot is told of a program is `launch`, what the end of a program means for its task is `failure`.
 
-use super::failure::{disk_of, drop_part, ended, of_container, of_ending_node, of_lack_of_memory, result_of};
+use super::failure::{
+    disk_of, drop_part, ended, of_container, of_ended_slots, of_ending_node, of_lack_of_memory, result_of,
+};
 use super::input::{Input, Start};
 use super::launch::Launch;
 use super::undeclared::why_not_watched;
@@ -24,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A program that ran on so many slot processes when these were ended by a signal is what ends them.
+const SLOTS_LOST_MAX: u32 = 5;
 
 impl Agent {
     /// The inputs of an attempt are here, and a slot is free. Cached bytes that are in doubt are read through first, on a
@@ -351,18 +356,34 @@ impl Agent {
         }
     }
 
-    /// A slot process ended by itself. Another one takes its place, and the programs that it had to run fail
-    /// on this node.
+    /// A slot process ended by itself. Another one takes its place. Where a signal ended it, its programs are run once more, and the one
+    /// that ran so many times as [`SLOTS_LOST_MAX`] says has failed; otherwise this node cannot run them.
     pub(super) fn on_slot_gone(&mut self, index: usize) -> Result<(), ExecutorError> {
-        let keys = self.slots.replace(index, self.attempts.sandboxes())?;
+        let (keys, signal) = self.slots.replace(index, self.attempts.sandboxes())?;
         self.space.slot_replaced(index);
         self.attempts.forget_written();
         self.writes.hear(&self.objects.store);
-        for key in keys {
+        let signal = signal.filter(|_| !self.leaving.has_begun());
+        for (n, key) in keys.into_iter().enumerate() {
             self.printing.slot_gone(key, &mut self.node.session);
             let Some(id) = self.attempts.find_id(key) else { continue };
-            let message = "the process that ran it on this node ended".to_string();
-            self.node.fail_unstarted(id, Failure { kind: FailureKind::Node, message });
+            let Some(attempt) = self.attempts.find_mut(id) else { continue };
+            // The first one ran, and the others waited behind it.
+            attempt.n_slots_lost += u32::from(n == 0);
+            attempt.started = None;
+            let again = attempt.run_spec.clone().filter(|spec| spec.watched.is_none());
+            let failure = match (again, signal) {
+                (Some(spec), Some(_)) if attempt.n_slots_lost < SLOTS_LOST_MAX => {
+                    attempt.slot = Some(self.slots.run(spec, self.node.session.core().takes_parts()));
+                    continue;
+                }
+                (Some(_), Some(signal)) => of_ended_slots(signal, SLOTS_LOST_MAX),
+                _ => {
+                    let message = "the process that ran it on this node ended".to_string();
+                    Failure { kind: FailureKind::Node, message }
+                }
+            };
+            self.node.fail_unstarted(id, failure);
         }
         Ok(())
     }
