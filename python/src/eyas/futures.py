@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._values import call_chunk, chunks_of
 from .cluster import Client, Cluster
-from .functions import CallFuture, Calls, Pool
+from .functions import CallFuture, Calls, Pool, _name_of
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -40,6 +40,12 @@ _LOGGER = logging.getLogger("concurrent.futures")
 # Calls that take less than this are short.
 _SHORT_S = 0.05
 
+# The cluster is given so many short calls as take this long.
+_AHEAD_S = 0.1
+
+# And no more than these.
+_GIVEN_MAX = 2000
+
 # Who gives up waits no longer than this for calls that cannot be cancelled.
 _GIVE_UP_S_MAX = 5.0
 
@@ -48,10 +54,19 @@ _AFTER_EXIT = "cannot schedule new futures after interpreter shutdown"
 _BROKEN = "an initializer of this executor raised an exception: it runs no more calls"
 
 
+def _kind_of(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[object, str]:
+    """What calls have in common that take about as long: their function."""
+    if fn is call_chunk:
+        fn = args[0]
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__module__", None), _name_of(fn)
+
+
 class _Waiting:
     """A call that has not been given to the cluster, as there is enough to do."""
 
-    __slots__ = ("args", "fn", "future", "kwargs")
+    __slots__ = ("args", "fn", "future", "kind", "kwargs")
 
     def __init__(
         self, future: CallFuture, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -60,6 +75,7 @@ class _Waiting:
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
+        self.kind = _kind_of(fn, args)
 
 
 class _State:
@@ -77,21 +93,25 @@ class _State:
         self.n_given = 0
         # The same, without keeping results that nobody else keeps.
         self.given: weakref.WeakSet[CallFuture] = weakref.WeakSet()
-        # How long calls took lately, from when they were given, shared by those that were there.
-        self.mean_s = _SHORT_S
+        # How long calls of each function took lately, from when they were given, shared by those that were there.
+        self.mean_s: dict[tuple[object, str], float] = {}
         self.is_shut_down = False
         self.is_ended = False
         self.why_broken: str | None = None
         pool.on_broken = self.on_broken
 
-    @property
-    def given_max(self) -> int:
-        """How many calls the cluster has at most. One that was given cannot be cancelled any more, as in the standard library, so there
-        is one more than run at once, and some more where calls are so short that slots would wait for the next one.
+    def given_max(self, kind: tuple[object, str]) -> int:
+        """How many calls the cluster has at most where one of this function is the next. One that was given cannot be cancelled any more,
+        as in the standard library, so there is one more than run at once, and where calls are so short that slots would wait for the
+        next one, so many more as are done in a moment.
         """
         if not self.is_own:
             return self.max_workers  # the cluster may have more slots
-        return 4 * self.max_workers + 4 if self.mean_s < _SHORT_S else self.max_workers + 1
+        mean_s = self.mean_s.get(kind, _SHORT_S)
+        if mean_s >= _SHORT_S:
+            return self.max_workers + 1
+        n_ahead = int(self.max_workers * _AHEAD_S / max(mean_s, 1e-6))
+        return max(4 * self.max_workers + 4, min(_GIVEN_MAX, n_ahead))
 
     def calls(self) -> Calls:
         if self.client is None:
@@ -121,15 +141,18 @@ class _State:
         """Give as many calls to the cluster as there is room for."""
         while True:
             with self.changed:
-                if not self.waiting or self.n_given >= self.given_max:
+                if not self.waiting:
                     break
-                call = self.waiting.popleft()
+                call = self.waiting[0]
+                if not call.future.cancelled() and self.n_given >= self.given_max(call.kind):
+                    break
+                self.waiting.popleft()
                 if not call.future.set_running_or_notify_cancel():
                     continue
                 self.n_given += 1
                 self.given.add(call.future)
             began, n_given = time.monotonic(), self.n_given
-            call.future.add_done_callback(functools.partial(self.on_done, began, n_given))
+            call.future.add_done_callback(functools.partial(self.on_done, began, n_given, call.kind))
             try:
                 self.calls().give(call.future, call.fn, call.args, call.kwargs)
             except BaseException as error:
@@ -138,12 +161,13 @@ class _State:
         with self.changed:
             self.changed.notify_all()
 
-    def on_done(self, began: float, n_given: int, future: Future[Any]) -> None:
+    def on_done(self, began: float, n_given: int, kind: tuple[object, str], future: Future[Any]) -> None:
         took_s = (time.monotonic() - began) * min(1.0, self.max_workers / n_given)
         with self.changed:
             self.n_given -= 1
             self.given.discard(future)  # type: ignore[arg-type]
-            self.mean_s += (took_s - self.mean_s) / 4
+            mean_s = self.mean_s.get(kind, _SHORT_S)
+            self.mean_s[kind] = mean_s + (took_s - mean_s) / 4
         self.go_on()
 
     def on_broken(self, error: BaseException) -> None:
