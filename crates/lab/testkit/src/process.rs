@@ -123,6 +123,8 @@ impl From<NodeMessage> for FromNode {
 #[derive(Default)]
 pub struct Shell {
     journal: Journal,
+    /// Whether the journal was told not to wait for further records since somebody asked.
+    is_hurried: bool,
     to_nodes: Vec<(u64, Vec<ToNode>)>,
     to_members: Vec<(MemberId, FromMember)>,
     answers: Vec<(u64, u64, Answer)>,
@@ -156,7 +158,9 @@ impl Outside for Shell {
         }
     }
 
-    fn commit(&mut self, _: bool) {}
+    fn commit(&mut self, now: bool) {
+        self.is_hurried |= now;
+    }
 
     fn flush(&mut self) {
         if !self.journal.is_full {
@@ -400,6 +404,11 @@ impl Process {
 
     pub fn journal(&self) -> &Journal {
         &self.session.outside().journal
+    }
+
+    /// Whether the journal was told to write at once since the last call.
+    pub fn take_hurry(&mut self) -> bool {
+        std::mem::take(&mut self.session.outside_mut().is_hurried)
     }
 
     pub fn core(&self) -> &Dispatcher {

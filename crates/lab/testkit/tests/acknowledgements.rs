@@ -5,7 +5,7 @@ use eyas_core::event::{AttemptReport, NodeMessage, Offer, Times};
 use eyas_terms::{AttemptNo, ExecutorId, Failure, FailureKind, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::task;
 use eyas_testkit::process::{FromNode, Journal, Process, ToNode};
-use eyas_wire::message::{ExecutorHello, ToExecutor};
+use eyas_wire::message::{ExecutorHello, RequestBody, ToExecutor};
 
 const NOW: Timestamp = Timestamp(1);
 const TASK: TaskId = TaskId(0);
@@ -98,4 +98,26 @@ fn an_attempt_whose_task_is_tried_again_may_be_forgotten_at_once() {
     report(&mut process, 1, Outcome::Failed(failure));
     assert_eq!(recorded(&mut process), [(TASK, AttemptNo(1))], "nothing of it goes to the journal");
     assert!(matches!(process.core().task_state(TASK), TaskState::Reserved { attempt: AttemptNo(2), .. }));
+}
+
+/// Ends waited up to 50 ms for others, also where a client could do nothing more before it had heard of them: a chain of calls beside one
+/// that ran took 50 ms for each of them.
+#[test]
+fn an_end_that_a_client_hears_of_is_recorded_at_once_unless_tasks_are_left_to_give_out() {
+    for (n_tasks, is_heard, expect) in [(2, false, false), (2, true, true), (1000, true, false)] {
+        let mut process = Process::start(&DispatcherConfig::default(), 1, NOW, &mut Journal::default());
+        connect(&mut process, 1, None, false);
+        let arrays: Vec<_> = (0..n_tasks).map(|i| task(&format!("t{i}")).array()).collect();
+        let run = process.submit(NOW, &arrays, false).expect("nothing refuses it");
+        all_durable(&mut process);
+        process.on_client_connected(NOW, 7);
+        if is_heard {
+            process.on_request(NOW, 7, 1, RequestBody::FollowEnds { run });
+        }
+        process.settle(NOW);
+        process.take_hurry();
+        report(&mut process, 1, Outcome::Done);
+        process.settle(NOW);
+        assert_eq!(process.take_hurry(), expect, "{n_tasks} tasks, heard: {is_heard}");
+    }
 }

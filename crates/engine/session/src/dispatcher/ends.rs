@@ -251,6 +251,12 @@ impl<O: Outside> Session<O> {
         if self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect)).is_some() {
             self.recording.ends.begin(task, by);
         }
+        // Who hears of each end may have more to do once it is heard, and nothing of the run is left to give out until then.
+        if self.prints.is_followed(run)
+            && self.core.work().find_run(run).is_some_and(|r| r.tasks.n_ready == 0)
+        {
+            self.recording.hurry();
+        }
     }
 
     /// The journal has everything up to `durable` on the disk.

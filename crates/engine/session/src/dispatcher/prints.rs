@@ -136,6 +136,11 @@ impl Prints {
         self.listeners.push(Listener { connection, number, listener });
     }
 
+    /// Whether a client hears of each end of a task of this run.
+    pub(super) fn is_followed(&self, run: RunId) -> bool {
+        self.followers.iter().any(|follower| follower.run == run)
+    }
+
     /// The end of a task is durable.
     pub(super) fn note_end(&mut self, run: RunId, task: TaskId) {
         self.followers.iter_mut().filter(|f| f.run == run).for_each(|f| f.untold.push_back(task));
