@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,6 +54,8 @@ OBJECTS_PER_TASK = 50
 LAST_USER, LAST_WEIGHT = "portal+last", 10_000
 # Requests that are followed at once; others wait. Each holds a thread that mostly waits.
 FOLLOWED_AT_ONCE = 64
+# Users whose connections stay open for their next request. Each has four descriptors, of which a process often may have 1,024.
+CONNECTIONS_KEPT = 64
 # How often who follows a request looks whether the portal ends.
 LOOK_UP_S = 1.0
 # What a request gives out, and the type of each. Nothing else in its folder is served.
@@ -65,14 +68,19 @@ log = logging.getLogger("portal")
 
 
 class Connections:
-    """A connection to the cluster for each user, with a key of their own, so that the cluster shares itself fairly among them."""
+    """A connection to the cluster for each user, with a key of their own, so that the cluster shares itself fairly among them.
+
+    Those of the users who asked last are kept. Another one closes when nobody has a run of it any more, as one that is forgotten does:
+    another request of its user may go on with it.
+    """
 
     def __init__(self, join: Path, folder: Path) -> None:
         """`join` is the join file of the cluster's owner; keys of users lie in `folder`."""
         self._join = join
         self._folder = folder
         self._lock = threading.Lock()
-        self._clients: dict[str, eyas.Client] = {}
+        # The one that was used last stands last.
+        self._clients: OrderedDict[str, eyas.Client] = OrderedDict()
         self.owner = eyas.connect(join)
 
     def of(self, user: str, weight: int) -> eyas.Client:
@@ -92,14 +100,15 @@ class Connections:
                     # It was changed while this portal did not know the user, or the cluster did not answer.
                     self.owner.set_user(user, weight=weight)
                 self._clients[user] = eyas.connect(key)
+            self._clients.move_to_end(user)
+            while len(self._clients) > CONNECTIONS_KEPT:
+                self._clients.popitem(last=False)
             return self._clients[user]
 
     def forget(self, user: str) -> None:
         """Connect anew the next time."""
         with self._lock:
-            client = self._clients.pop(user, None)
-        if client is not None:
-            client.close()
+            self._clients.pop(user, None)
 
     def set_weight(self, user: str, weight: int) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import secrets
 import subprocess
@@ -19,7 +20,7 @@ import httpx
 import numpy as np
 import pytest
 from harness import wait_until
-from portal import accounts, faces, skymap, store
+from portal import accounts, faces, skymap, store, work
 from portal.index import Index
 from portal.regions import Region
 from portals import APP, Server, started
@@ -181,6 +182,28 @@ def test_one_user_does_not_watch_a_thousand_times(server: Server) -> None:
             said.append(answer.status_code)
     assert said == [200] * faces.WATCHED_MAX + [429] * 5
     wait_until(lambda: client.get(f"/api{page}?wait=0.01").status_code == 200, "the pages to be closed")
+
+
+def test_many_users_one_after_the_other_leave_few_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "CONNECTIONS_KEPT", 2)
+    n_open = []
+    with eyas.Cluster(nodes=1, slots=1, dir=tmp_path / "cluster") as cluster:
+        connections = work.Connections(cluster.join, tmp_path / "keys")
+        go = tmp_path / "go"
+        task = {"id": "waits", "command": f"until test -e {go}; do sleep 0.05; done"}
+        run = connections.of("first", 1).run([task])
+        for number in range(8):
+            connections.of(f"u{number}", 1)
+            n_open.append(len(os.listdir("/proc/self/fd")))
+        assert n_open[2:] == n_open[2:3] * 6, n_open
+        # A request goes on with its connection when that is another user's turn, or is forgotten by another request of the user.
+        another = connections.of("u7", 1).run([{"id": "true", "command": "true"}])
+        connections.forget("u7")
+        go.touch()
+        assert run.wait(60) and another.wait(60)
+        connections.close()
 
 
 def test_a_search_of_many_circles_is_refused(server: Server) -> None:
