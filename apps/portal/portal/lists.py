@@ -24,9 +24,11 @@ SHOWN_CHARACTERS = 60
 # What is read of a line, and of the comment before a table: a list that is larger is none, and would only take time.
 LINE_CHARACTERS_MAX = 20_000
 COMMENT_LINES_MAX = 2_000
+COLUMNS_MAX = 4_000
 
 _SEPARATORS = re.compile(r"[\s,;|]+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+# No pattern may look at a character again and again: a text may have millions, and nothing else of the portal goes on meanwhile.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
 _NO_NUMBERS = ("nan", "inf", "+inf", "-inf", "infinity")
 _SEXAGESIMAL = re.compile(
@@ -44,7 +46,7 @@ _NAMES = {
     **dict.fromkeys(("deicrs", "decicrs", "delta", "deltaj2000", "declination"), "dec"),
     **dict.fromkeys(("band", "filter", "filt", "passband"), "band"),
 }
-_IN_BRACKETS = re.compile(r"[\[(]([^\])]*)[\])]")
+_IN_BRACKETS = re.compile(r"[\[(]([^\[\]()]*)[\])]")
 # Units of angles, by how tables spell them. Sexagesimal texts say themselves what they are.
 _UNITS = {
     **dict.fromkeys(("", "deg", "degree", "degrees", "°", "d"), "deg"),
@@ -302,6 +304,8 @@ def _rows_of_votable(text: str, band: str | None) -> Iterator[_Line]:
     at = good[0] if good else 0
     table, meanings = tables[at], described[at]
     fields = table.findall("FIELD")
+    if len(fields) > COLUMNS_MAX:
+        raise ListError(f"the VOTable has {len(fields):,} columns: leave out those that are not needed")
     # A table may have positions of several epochs; the main ones count.
     for wanted in ("ra", "dec"):
         both = [
@@ -370,16 +374,18 @@ def _rows_of_binary(
         data = base64.b64decode("".join((stream.text or "").split()), validate=True)
     except (binascii.Error, ValueError):
         raise ListError("the rows of the VOTable are no base64") from None
-    shapes = [(field.get("datatype") or "char", _n_elements(field)) for field in fields]
-    for kind, _ in shapes:
+    shapes = [(at, field.get("datatype") or "char", _n_elements(field)) for at, field in enumerate(fields)]
+    for _, kind, _ in shapes:
         if kind not in _BYTES_OF and kind != "bit":
             raise ListError(f"a column of the VOTable has the datatype {_shown(kind)!r}, which is none")
+    # Many columns without bytes would take time and no room.
+    shapes = [shape for shape in shapes if shape[2] != 0]
     wanted = {columns.ra, columns.dec, columns.band}
     at, n_flags = 0, (len(fields) + 7) // 8 if has_nulls else 0
     while at < len(data):
         began, cells = at, [""] * len(fields)
         flags, at = data[at : at + n_flags], at + n_flags
-        for number, (kind, n) in enumerate(shapes):
+        for number, kind, n in shapes:
             if n is None:
                 if at + 4 > len(data):
                     raise ListError("the rows of the VOTable end in the middle of one")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from astropy.table import MaskedColumn, Table  # type: ignore[import-untyped]
-from portal.lists import PROBLEMS_SHOWN, Asked, ListError, read_list
+from portal.lists import PROBLEMS_SHOWN, Asked, ListError, check, read_list
 
 VOTABLE = """<?xml version="1.0"?>
 <VOTABLE version="1.4" xmlns="http://www.ivoa.net/xml/VOTable/v1.3"><RESOURCE><TABLE>
@@ -238,6 +238,7 @@ STREAM = "<BINARY><STREAM{}>{}</STREAM></BINARY>"
         ),
         ('<FIELD name="n" datatype="double" arraysize="-5"/>', STREAM.format("", "AAAA"), "arraysize '-5'"),
         ('<FIELD name="n" datatype="wide"/>', STREAM.format("", "AAAA"), "datatype 'wide'"),
+        ('<FIELD arraysize="0"/>' * 5000, STREAM.format("", "AAAA"), "has 5,004 columns"),
         ("", "<FITS><STREAM/></FITS>", "not TABLEDATA, BINARY or BINARY2"),
     ],
 )
@@ -246,3 +247,11 @@ def test_a_votable_that_would_open_or_fill_something(field: str, stream: str, sa
     text = VOTABLE.replace(rows, stream).replace("<FIELD", field + "<FIELD", 1)
     with pytest.raises(ListError, match=said):
         read_list(text.replace("<TABLE>", '<TABLE nrows="99999999999">'), 10)
+
+
+@pytest.mark.parametrize("word", ["1" * 500_000 + "x", "+" + "1" * 500_000 + "e", "." + "1" * 500_000 + "x"])
+def test_long_words_take_no_time(word: str) -> None:
+    """Each would take more than an hour if a pattern looked at its characters again and again."""
+    with pytest.raises(ValueError, match="…' is not a number"):
+        check(1, word, "1", "r")
+    assert read_list(VOTABLE.replace('name="x"', f'name="{"(" * 500_000}"'), 10)[0]
