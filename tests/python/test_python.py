@@ -149,6 +149,80 @@ def test_a_program_stays_for_the_tasks_that_follow(cluster: eyas.Cluster, here: 
     assert (here / "out").read_text() == "word word word "
 
 
+STAYS_AND_CHANGES = """
+import os, sys
+import eyas.stay
+import beside
+
+kept = []
+
+def main(words):
+    print(os.getpid(), os.environ.get("EYAS_MORE"), beside.VALUE)
+    if words[0] == "forks":
+        child = os.fork()
+        if child == 0:
+            return 0
+        os.waitpid(child, 0)
+        with open("out", "w") as out:
+            out.write("forks")
+    if words[0] == "keeps":
+        kept.append(open("out", "w"))
+        kept[0].write("keeps")
+    if words[0] == "loads":
+        import later
+        with open(os.path.join(os.path.dirname(__file__), "out"), "w") as out:
+            out.write(later.VALUE)
+    if words[0] == "closes":
+        os.close(1)
+    if words[0] == "opens":
+        kept.extend(os.open("/dev/null", os.O_RDONLY) for _ in range(resource_max() // 2))
+    return 0
+
+def resource_max():
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+    return 200
+
+if __name__ == "__main__":
+    sys.exit(eyas.stay.serve(main))
+"""
+
+
+def test_what_a_task_does_to_a_program_that_stays_is_not_the_next_tasks(here: Path) -> None:
+    (here / "stays.py").write_text(STAYS_AND_CHANGES)
+    (here / "beside.py").write_text("VALUE = 1")
+    (here / "later.py").write_text("VALUE = 'first'")
+    with eyas.Cluster(nodes=1, slots=1) as cluster:
+
+        def done(what: str, **more: str) -> list[str]:
+            task = {"command": [sys.executable, "stays.py", what], "env": {"EYAS_WARM": "2", **more}}
+            outputs = {"out": "out"} if what in ("forks", "keeps", "loads") else {}
+            inputs = ["stays.py", "beside.py", "later.py"]
+            run = cluster.run([{**task, "inputs": inputs, "outputs": outputs}])
+            run.wait(60, check=what != "closes")
+            return next(run.tasks()).stdout.decode().split()
+
+        pid, *said = done("nothing", EYAS_MORE="more")
+        assert said == ["more", "1"]
+        assert done("nothing") == [pid, "None", "1"], "a variable is of one task"
+        done("forks")
+        assert (here / "out").read_text() == "forks", "a fork does not answer for the task"
+        assert done("loads")[0] == pid and (here / "out").read_text() == "first"
+        (here / "later.py").write_text("VALUE = 'second'")
+        done("loads")
+        assert (here / "out").read_text() == "second", "a module that was loaded has changed"
+        (here / "beside.py").write_text("VALUE = 2")
+        pid, *said = done("nothing")
+        assert said == ["None", "2"]
+        done("keeps")
+        assert (here / "out").read_text() == "keeps", "a file that is open is written to its end"
+        pid, *_ = done("nothing")
+        done("opens")
+        assert (again := done("nothing")[0]) != pid, "before there are no descriptors any more"
+        done("closes")
+        assert done("nothing")[0] not in ("", again), "the next task can print"
+
+
 def test_a_program_that_could_stay_does_one_task_by_itself(here: Path) -> None:
     (here / "stays.py").write_text(STAYS)
     env = {**os.environ, "EYAS_TASK": "t", "EYAS_SANDBOX": str(here)}

@@ -51,7 +51,9 @@ _digests: dict[str, str] = {}
 # How many calls were done here.
 _n_calls = 0
 # Added to the status of a call behind which this process ends.
-_ENDS = 256
+ENDS = 256
+# The variables that the slot has told with calls.
+told: set[str] = set()
 # The initializers that have run here, by the executor that they are of, with the names that they have set in the program.
 _begun: dict[str, dict[str, Any]] = {}
 
@@ -345,7 +347,7 @@ class _Printed:
         self._taken = printed
         try:
             os.dup2(2, 1)
-            _write_all(2, printed)
+            write_all(2, printed)
         except OSError:
             pass  # the function has closed standard error
         return printed
@@ -361,7 +363,7 @@ def _error(kind: bytes, error: BaseException, printed: bytes) -> bytes:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         # The same for those who read what tasks print.
-        _write_all(2, text.encode(errors="replace"))
+        write_all(2, text.encode(errors="replace"))
     except OSError:
         pass  # the function has closed standard error
     for shown in (error, _Rebuilt(error), RuntimeError(words)):
@@ -437,7 +439,7 @@ def _is_worn(bounds: tuple[int | None, int | None]) -> bool:
     )
 
 
-def _end_fork(error: BaseException | None) -> NoReturn:
+def end_fork(error: BaseException | None) -> NoReturn:
     """Ends a process that a function has forked and that has come back from it. The answer is that of the process that was called."""
     status = 0 if error is None else 1
     if isinstance(error, SystemExit):
@@ -492,19 +494,19 @@ def answer_to(word: str) -> tuple[int, bytes]:
                     names.update(_begun[pool[0]])
         value = function(*args, **kwargs)
         if os.getpid() != pid:
-            _end_fork(None)
+            end_fork(None)
         output = os.path.join(sandbox, RESULT) if stays else None
         status, answer = 0, _returned(value, printed.take(), output, aside, result_max)
     except BaseException as error:
         if os.getpid() != pid:
-            _end_fork(error)
+            end_fork(error)
         status, answer = 1, _error(kind, error, printed.take())
     function = args = kwargs = value = None
     _n_calls += 1
-    return status + (_ENDS if _is_worn(bounds) else 0), answer
+    return status + (ENDS if _is_worn(bounds) else 0), answer
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
@@ -512,7 +514,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def _do(word: str, out: int) -> int:
     status, answer = answer_to(word)
-    _write_all(out, answer)
+    write_all(out, answer)
     return status
 
 
@@ -527,18 +529,25 @@ def _receive(connection: socket.socket, n: int) -> bytes:
     return b"".join(parts)
 
 
-def next_task(connection: socket.socket) -> tuple[list[str], dict[str, str]]:
-    """Waits for a task of the slot, and takes its sandbox and variables. Gives its own words, and the digests of inputs whose bytes are
-    known, by their names. Ends this process where the slot is gone.
-    """
+def next_task(connection: socket.socket) -> bytes:
+    """Waits for a task of the slot. Ends this process where the slot is gone."""
     (n,) = struct.unpack("<I", _receive(connection, 4))
-    sandbox, n_words, *texts = _receive(connection, n).decode(errors="surrogateescape").split("\0")[:-1]
+    return _receive(connection, n)
+
+
+def begin_task(said: bytes) -> tuple[list[str], dict[str, str]]:
+    """Takes the sandbox and the variables of a task that `next_task` gave. Gives its own words, and the digests of inputs whose bytes
+    are known, by their names.
+    """
+    sandbox, n_words, *texts = said.decode(errors="surrogateescape").split("\0")[:-1]
     words, behind = texts[: int(n_words)], texts[int(n_words) :]
     os.chdir(sandbox)
     n_variables = behind.index("")
-    for variable in behind[:n_variables]:
-        name, _, value = variable.partition("=")
-        os.environ[name] = value
+    variables = dict(variable.split("=", 1) for variable in behind[:n_variables])
+    for name in told - variables.keys():
+        os.environ.pop(name, None)
+    told.update(variables)
+    os.environ.update(variables)
     for name in ("EYAS_SANDBOX", "TMPDIR", "PWD"):
         os.environ[name] = sandbox
     if "tempfile" in sys.modules:
@@ -549,16 +558,16 @@ def next_task(connection: socket.socket) -> tuple[list[str], dict[str, str]]:
 def serve(connection: socket.socket, out: int) -> None:
     """Does what a slot asks for, until it closes the socket."""
     while True:
-        words, digests = next_task(connection)
+        words, digests = begin_task(next_task(connection))
         _digests.clear()
         _digests.update(digests)
         status, answer = answer_to(words[0])
         os.chdir("/")
         said = struct.pack("<i", status)
         # With nothing between them, the slot wakes once for both.
-        _write_all(out, answer)
+        write_all(out, answer)
         connection.sendall(said)
-        if status >= _ENDS:
+        if status >= ENDS:
             return
 
 
@@ -572,7 +581,7 @@ def main() -> int:
     number = os.environ.pop("EYAS_WARM_SOCKET", None)
     os.environ.pop("EYAS_WARM", None)
     if number is None:
-        return _do(sys.argv[2], out) % _ENDS
+        return _do(sys.argv[2], out) % ENDS
     with socket.socket(fileno=int(number)) as connection:
         connection.set_inheritable(False)
         serve(connection, out)
