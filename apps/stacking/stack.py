@@ -38,6 +38,7 @@ Floats = NDArray[np.float64]
 
 FILTER_REACH_SIGMAS = 3.0
 CENTRE_FREE_SIGMAS = 6.0  # filter positions nearer to the centre than this see the source
+NOISE_POSITIONS_MIN = 50
 SUBSETS_MAX = 256
 CLIP_ROUNDS_MAX = 10
 
@@ -126,6 +127,21 @@ def clip(cuts: Cutouts, sigmas: float) -> tuple[Cutouts, float]:
 # -------------------------------------------------------------------------------------- measurement
 
 
+def noise_positions(size: int, psf_sigma: float) -> NDArray[np.bool_]:
+    """Which positions of the filter of `measure` in an image of `size` pixels are off the centre: the noise is measured there.
+
+    Raises
+    ------
+    StackingError : there are too few.
+    """
+    n_positions = size - 2 * math.ceil(FILTER_REACH_SIGMAS * psf_sigma)
+    offset = np.arange(n_positions) - n_positions // 2
+    away = np.hypot(offset[:, None], offset) > CENTRE_FREE_SIGMAS * psf_sigma
+    if np.count_nonzero(away) < NOISE_POSITIONS_MIN:
+        raise StackingError(f"cutouts of {size} pixels leave no room to measure the noise beside the source")
+    return away
+
+
 def measure(images: Floats, psf_sigma: float) -> tuple[Floats, Floats, float]:
     """Height of a star at the centre of each image (n, s, s), and variance of that height.
 
@@ -135,18 +151,15 @@ def measure(images: Floats, psf_sigma: float) -> tuple[Floats, Floats, float]:
     has one independent value in each 2 pi sigma^2 pixels.
     """
     size = images.shape[1]
+    away = noise_positions(size, psf_sigma)
     reach = math.ceil(FILTER_REACH_SIGMAS * psf_sigma)
     profile = np.exp(-0.5 * (np.arange(-reach, reach + 1) / psf_sigma) ** 2)
-    n_positions = size - 2 * reach
+    n_positions = len(away)
     shift = np.zeros((n_positions, size))
     for position in range(n_positions):
         shift[position, position : position + 2 * reach + 1] = profile / np.sum(profile**2)
     filtered = shift @ images @ shift.T
     middle = n_positions // 2
-    offset = np.arange(n_positions) - middle
-    away = np.hypot(offset[:, None], offset) > CENTRE_FREE_SIGMAS * psf_sigma
-    if np.count_nonzero(away) < 50:
-        raise StackingError(f"cutouts of {size} pixels leave no room to measure the noise beside the source")
     heights = filtered[:, middle, middle] - filtered[:, away].mean(1)
     n_independent = np.count_nonzero(away) / (2 * math.pi * psf_sigma**2)
     return heights, filtered[:, away].var(1), n_independent

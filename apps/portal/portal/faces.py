@@ -20,7 +20,7 @@ from .index import Index
 from .lists import Asked, ListError, Problem, read_list
 from .oidc import Provider
 from .store import LastAdministrator, Row, Store, TooMuch
-from .work import FILES, SIZES, Work
+from .work import FILES, Work
 
 COOKIE = "portal_session"
 OBJECTS_MAX = 10_000
@@ -133,9 +133,10 @@ class Portal:
         ------
         HTTPException : 422 for a wrong size and for a press that has made another request, 429 where the user's limits are reached.
         """
-        if size not in SIZES:
+        sizes = self.work.sizes
+        if size not in sizes:
             raise HTTPException(
-                422, f"the side of a cutout is {size}, and not one of {', '.join(map(str, SIZES))}"
+                422, f"the side of a cutout is {size}, and not one of {', '.join(map(str, sizes))}"
             )
         self.count(self.limits.requests, str(user["id"]), "requests")
         listed = [[one.line, one.ra, one.dec, one.band] for one in asked]

@@ -34,12 +34,12 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from . import accounts, api, identity_pages, skymap, vo
 from .api import Here
-from .faces import BODY_BYTES_MAX, COOKIE, Portal, address_of, session_of
+from .faces import BODY_BYTES_MAX, COOKIE, Portal, address_of, portal_of, session_of
 from .lists import BANDS, Problem
 from .pages import HERE, Admin, Form, OwnForm, SignInFirst, Viewer, go_to, inside, page, sign_in_as
 from .regions import Region
 from .store import ENDS, REQUESTS_SHOWN, Row
-from .work import FILES, SIZES
+from .work import FILES
 
 EXAMPLE_OBJECTS = 20
 MAPS_MAX = 4
@@ -208,7 +208,8 @@ def _example(portal: Portal, band: str = "r") -> str:
 def _new_page(request: Request, status: int = 200, **values: Any) -> HTMLResponse:
     known: dict[str, Any] = {"text": "", "size": 41, "band": "", "problems": []}
     known["press"] = secrets.token_urlsafe(16)
-    return page(request, "new", status, sizes=SIZES, bands=BANDS, **{**known, **values})
+    sizes = portal_of(request).work.sizes
+    return page(request, "new", status, sizes=sizes, bands=BANDS, **{**known, **values})
 
 
 @router.get("/requests/new")

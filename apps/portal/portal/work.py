@@ -14,6 +14,7 @@ not there is submitted.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -62,6 +63,7 @@ LOOK_UP_S = 1.0
 FILES = {"stack.fits": "application/fits", "stack.png": "image/png", "stack.jpg": "image/jpeg"}
 # What the last task says of a stack.
 FOUND = ("n_cutouts", "snr", "height", "width_pixels", "height_pixels")
+# Sides of a cutout in pixels, of which a survey has those that leave room for the noise beside a star.
 SIZES = (31, 41, 51, 61, 81, 101)
 
 log = logging.getLogger("portal")
@@ -158,6 +160,19 @@ def plan_of(asked: list[Asked], index: Index, size: int) -> dict[str, Any]:
     return {"exposures": sorted(by_address.items()), "outside": sorted(outside)}
 
 
+def sizes_of(psf_sigma: float) -> tuple[int, ...]:
+    """The sizes whose stacks can be measured."""
+    from cutout import StackingError
+    from stack import noise_positions
+
+    found = []
+    for size in SIZES:
+        with contextlib.suppress(StackingError):
+            noise_positions(size, psf_sigma)
+            found.append(size)
+    return tuple(found)
+
+
 def kind_of_failure(reason: str, stderr: str) -> tuple[str, str]:
     """Why an exposure gave nothing: `missing`, `unreadable`, `corrupt` or `away`, and a sentence."""
     own_words = re.search(r"^error: (.+)$", stderr, re.MULTILINE)
@@ -208,6 +223,7 @@ class Work:
         self.store, self.index, self.connections = store, index, connections
         self.survey, self.data = survey.resolve(), data.resolve()
         self.psf_sigma = float(json.loads((survey / "survey.json").read_text())["psf_sigma_pixels"])
+        self.sizes = sizes_of(self.psf_sigma)
         self._program = program_of(self.data / "program")
         self._threads = ThreadPoolExecutor(FOLLOWED_AT_ONCE, "request")
         self._live: dict[str, Live] = {}
