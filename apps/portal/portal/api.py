@@ -61,11 +61,15 @@ class NewToken(BaseModel):
     label: str = Field("program", max_length=64, pattern=r"^[^\x00]*$")
 
 
+# `true` is no number.
+Degrees = Annotated[float, Field(strict=True)]
+
+
 class Object(BaseModel):
     """A position in degrees (J2000), and a band of u, g, r, i, z. Texts such as `16:41:41.2` are read, too."""
 
-    ra: float | str
-    dec: float | str
+    ra: Degrees | str
+    dec: Degrees | str
     band: str | None = Field(default=None, max_length=20)
 
 

@@ -461,6 +461,13 @@ def read_list(data: bytes | str, n_max: int, band: str | None = None) -> tuple[l
     ListError : it is no list at all, or too long.
     """
     text = _decode(data) if isinstance(data, bytes) else data
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        # JSON can name halves of characters.
+        raise ListError(
+            f"the list is not text: it has half a character at place {error.start + 1:,}"
+        ) from None
     if "\0" in text:
         raise ListError("the list has a zero byte, so it is not text")
     if band is not None and band not in BANDS:

@@ -93,9 +93,10 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
         (VOTABLE.replace("TABLEDATA", "BINARY").encode(), "TABLEDATA"),
         (VOTABLE.replace('name="filter"', 'name="other"').encode(), "no column 'band'"),
         (b"250 36 r\n" * 11, "more than 10 objects"),
+        (VOTABLE.replace('name="x"', 'name="\ud800"'), "half a character at place 172"),
     ],
 )
-def test_what_is_no_list_is_one_sentence(data: bytes, said: str) -> None:
+def test_what_is_no_list_is_one_sentence(data: bytes | str, said: str) -> None:
     with pytest.raises(ListError, match=said):
         read_list(data, 10)
 

@@ -585,6 +585,8 @@ def test_the_api_for_programs(server: Server) -> None:
     )
     assert bad.status_code == 422 and bad.json()["detail"]["problems"][0]["line"] == 2
     assert program.client.post("/api/requests", json={}).status_code == 422
+    for strange in ({"ra": True, "dec": 2, "band": "r"}, {"ra": [1], "dec": 2, "band": "r"}):
+        assert program.client.post("/api/requests", json={"objects": [strange]}).status_code == 422
     # A stack of this survey is too small in it to be measured.
     small = program.client.post("/api/requests", json={"objects": objects[:3], "size": 31})
     assert small.status_code == 422 and "is 31, and not one of 41, 51," in small.json()["detail"]

@@ -196,7 +196,9 @@ def _begin_anew(connection: socket.socket, said: bytes, env: dict[str, str]) -> 
     os.lseek(file, 0, os.SEEK_SET)
     connection.set_inheritable(True)
     env = {name: value for name, value in env.items() if name not in _worker.told}
-    os.execvpe(sys.orig_argv[0], sys.orig_argv, {**env, _TASK_NAME: str(file)})
+    with open("/proc/self/cmdline", "rb") as cmdline:
+        words = cmdline.read().split(b"\0")[:-1]
+    os.execvpe(words[0], words, {**env, _TASK_NAME: str(file)})
 
 
 def _left_open(sandbox: str) -> tuple[bool, bool]:
