@@ -427,7 +427,9 @@ class Work:
             except OSError:
                 return None
             places = [(asked[number].ra, asked[number].dec) for number in numbers]
-            parts.append((address, status.st_size, status.st_mtime_ns, places))
+            # Nodes know a file by these, too. One that was replaced may have the size and the date of the one before.
+            file = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+            parts.append((address, *file, places))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest() if plan["exposures"] else None
 
     def _done_before(self, number: str, digest: str) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -693,9 +694,13 @@ def test_equal_work_is_done_once(server: Server) -> None:
     assert all(one == two for one, two in same.values()), same
     place = np.array([(objects[0]["ra"], objects[0]["dec"])]).T
     address = exposures_of(server).covering("i", place[0], place[1], 41)[0][0][1]
-    os.utime(server.survey / address, (1, 1))
+    exposure = server.survey / address
+    os.utime(exposure, (1, 1))
     later = other.end(other.ask(objects))["result"]
     assert not later["is_as_before"] and later["snr"] == done["snr"]
+    # Another file in its place, of the same size and date.
+    os.replace(shutil.copy2(exposure, exposure.with_name("new")), exposure)
+    assert not other.end(other.ask(objects))["result"]["is_as_before"]
 
 
 def test_clients_of_the_virtual_observatory(server: Server, tmp_path: Path) -> None:
