@@ -90,7 +90,8 @@ class Connections:
             if user not in self._clients:
                 # Another cluster has other keys.
                 key = self._folder / str(self.owner.status()["cluster"]) / f"{user}.json"
-                known = next((one for one in self.owner.users() if one.name == user), None)
+                # Somebody whose key was taken back has no rights, and is listed while their runs go on.
+                known = next((one for one in self.owner.users() if one.name == user and one.rights), None)
                 if known is None or not key.exists():
                     key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                     key.unlink(missing_ok=True)

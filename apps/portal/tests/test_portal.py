@@ -321,6 +321,12 @@ def test_a_cluster_that_is_there_goes_on_without_the_portal(tmp_path: Path, surv
             program.client.base_url = second.url
             assert program.end(number)["result"]["n_found"] == len(objects)
             assert len(cluster.runs(name=f"request-{number}")) == 1, "it was submitted once"
+            # The cluster's owner takes the user's key back; the next request has a new one.
+            number = program.ask(objects, size=61)
+            wait_until(lambda: cluster.runs(name=f"request-{number}"), "the request to be a run")
+            cluster.remove_user(program.name)
+            assert program.end(number)["state"] in ("failed", "done")
+            assert program.end(program.ask(objects[:2]))["state"] == "done"
             cluster.close()
             lost = program.end(program.ask(objects[:1]))
             assert lost["state"] == "failed" and "the cluster did not carry it out" in lost["problem"], lost
