@@ -36,6 +36,7 @@ from typing import Any
 
 import eyas
 import numpy as np
+import sqlalchemy.exc
 
 from .index import Index
 from .lists import Asked
@@ -286,6 +287,22 @@ class Work:
 
     def _follow(self, number: str) -> None:
         live = self._live[number]
+        is_said = False
+        try:
+            while not self._is_closing:
+                try:
+                    return self._follow_to_end(number, live)
+                except sqlalchemy.exc.OperationalError as error:
+                    # Where its disk is full, say. What was submitted is found again.
+                    if not is_said:
+                        log.warning("request %s waits for the database: %s", number, error.orig)
+                    is_said = True
+                    time.sleep(LOOK_UP_S)
+        finally:
+            with self._lock:
+                self._live.pop(number, None)
+
+    def _follow_to_end(self, number: str, live: Live) -> None:
         try:
             row = self.store.request(number)
             if row is None or row["state"] in ENDS:
@@ -295,6 +312,8 @@ class Work:
             self._carry_out(row, live)
         except Closing:
             pass
+        except sqlalchemy.exc.OperationalError:
+            raise
         except eyas.EyasError as error:
             log.warning("request %s: %s", number, error)
             self._end(number, live, "failed", problem=f"the cluster did not carry it out: {error}")
@@ -303,9 +322,6 @@ class Work:
                 return
             log.exception("request %s ended with an error of the portal", number)
             self._end(number, live, "failed", problem="the portal made an error, which its log has")
-        finally:
-            with self._lock:
-                self._live.pop(number, None)
 
     def _end(self, number: str, live: Live, state: str, **values: Any) -> None:
         if self._is_closing:

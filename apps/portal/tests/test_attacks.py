@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import secrets
+import sqlite3
 import subprocess
 import sys
 import time
@@ -58,6 +59,11 @@ def key_of(client: httpx.Client) -> str:
     found = re.search(r'name="form_key" value="([^"]+)"', client.get("/account").text)
     assert found
     return found[1]
+
+
+def all_targets(server: Server) -> str:
+    lines = [line.split(",") for line in (server.survey / "targets.csv").read_text().splitlines()[1:]]
+    return "\n".join(f"{line[1]} {line[2]} r" for line in lines)
 
 
 def test_a_name_in_capitals_is_the_same_name(server: Server) -> None:
@@ -164,9 +170,7 @@ def test_cutouts_that_wait_keep_nobody_else_waiting(server: Server) -> None:
 def test_one_user_does_not_watch_a_thousand_times(server: Server) -> None:
     """A request that waits for a node is watched by many pages, of which each costs the portal something ten times a second."""
     client = client_of(server)
-    lines = [line.split(",") for line in (server.survey / "targets.csv").read_text().splitlines()[1:]]
-    listed = "\n".join(f"{line[1]} {line[2]} r" for line in lines)
-    form = {"form_key": key_of(client), "list": listed, "size": "41"}
+    form = {"form_key": key_of(client), "list": all_targets(server), "size": "41"}
     page = client.post("/requests", data=form).headers["location"]
     opened = [client.build_request("GET", f"{page}/events") for _ in range(faces.WATCHED_MAX + 5)]
     with ExitStack() as stack:
@@ -182,6 +186,25 @@ def test_one_user_does_not_watch_a_thousand_times(server: Server) -> None:
             said.append(answer.status_code)
     assert said == [200] * faces.WATCHED_MAX + [429] * 5
     wait_until(lambda: client.get(f"/api{page}?wait=0.01").status_code == 200, "the pages to be closed")
+
+
+def test_a_request_waits_for_the_database_and_ends(server: Server) -> None:
+    client = client_of(server)
+    form = {"form_key": key_of(client), "list": all_targets(server), "size": "41"}
+    number = client.post("/requests", data=form).headers["location"].rpartition("/")[2]
+    with eyas.connect(server.folder.parent / "dispatcher" / "join.json") as cluster:
+        wait_until(lambda: cluster.runs(name=f"request-{number}"), "the request to be a run")
+        database = sqlite3.connect(server.folder / "portal.db", isolation_level=None)
+        database.execute("ALTER TABLE requests RENAME TO away")
+        try:
+            cluster.runs(name=f"request-{number}")[0].cancel()
+            wait_until(
+                lambda: f"request {number} waits for the database" in server.printed, "the portal to wait"
+            )
+        finally:
+            database.execute("ALTER TABLE away RENAME TO requests")
+            database.close()
+    wait_until(lambda: client.get(f"/api/requests/{number}").json()["state"] == "done", "the request to end")
 
 
 def test_many_users_one_after_the_other_leave_few_connections(
