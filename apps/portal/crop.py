@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
         xy = radec2xy(wcs, args.ra, args.dec)
         reach = args.radius / math.sqrt(abs(wcs.cd11 * wcs.cd22 - wcs.cd12 * wcs.cd21))
         if xy is None:
-            raise StackingError(f"the circle is on the other side of the sky than {image.name}")
+            raise StackingError(f"the circle lies beside {image.name}, on the other side of the sky")
         left, right = max(math.floor(xy[0] - reach), 0), min(math.ceil(xy[0] + reach), image.width - 1)
         low, high = max(math.floor(xy[1] - reach), 0), min(math.ceil(xy[1] + reach), image.height - 1)
         if left > right or low > high:

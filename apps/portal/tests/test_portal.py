@@ -750,6 +750,11 @@ def test_clients_of_the_virtual_observatory(server: Server, tmp_path: Path) -> N
     assert bad.status_code == 400 and 'value="ERROR"' in bad.text
     nothing = httpx.get(f"{server.url}/vo/soda", params={"ID": "999999", "CIRCLE": "1 2 0.1"})
     assert nothing.status_code == 400 and nothing.text.startswith("UsageFault: there is no exposure")
+    for beside in (f"{one['ra']} {-one['dec']} 0.1", f"{(one['ra'] + 180) % 360} {-one['dec']} 0.1"):
+        answer = httpx.get(
+            f"{server.url}/vo/soda", params={"ID": str(red[0]["obs_publisher_did"]), "CIRCLE": beside}
+        )
+        assert answer.status_code == 204 and not answer.content, answer.text
     stilts = need_program("stilts")
     for name, url, task in (
         ("query.xml", f"{server.url}/vo/sia2/query?POS=CIRCLE+{one['ra']}+{one['dec']}+0.1", "votlint"),
