@@ -56,7 +56,7 @@ pub struct Machine {
     pub walltime_ns: Option<u64>,
     /// Speed of a processor: a program that computes for 1 s at speed 1 takes 1 / `speed` s.
     pub speed: f64,
-    /// What small files and written ones cost beside their bytes.
+    /// What files cost beside their bytes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub costs: Costs,
     /// Absent: all nodes are in one place.
@@ -110,7 +110,8 @@ pub struct Sites {
     pub between_latency_ns: u64,
 }
 
-/// What files cost beside their bytes. By default an open costs nothing but the latency, and a byte written as much as a byte read.
+/// What files cost beside their bytes. By default an open costs nothing but the latency, a byte written as much as a byte read, and a
+/// copy its sender as much as its receiver.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {
@@ -124,6 +125,10 @@ pub struct Costs {
     pub home_write: f64,
     /// Bytes that a node makes in a second of a packed file, on one processor, beside reading and writing.
     pub made_bytes_per_s: f64,
+    /// A copy between nodes takes neither the disk nor the link of the node that sends it.
+    pub free_senders: bool,
+    /// Copies that one node sends at once; those beyond wait for their turn; absent: no limit.
+    pub sends_max: Option<u32>,
 }
 
 /// What `eyas-lab bench once` measures of an archive in gzip.
@@ -137,6 +142,8 @@ impl Default for Costs {
             disk_write: 1.0,
             home_write: 1.0,
             made_bytes_per_s: MADE_BYTES_PER_S,
+            free_senders: false,
+            sends_max: None,
         }
     }
 }
@@ -302,6 +309,9 @@ impl Machine {
         }
         if self.walltime_ns.is_some_and(|ns| ns < S) {
             return bad("`walltime_ns` is below a second".into());
+        }
+        if self.costs.sends_max == Some(0) {
+            return bad("`sends_max` is 0, so no node could ever copy from another".into());
         }
         if let Some(sites) = &self.sites {
             if sites.n == 0 || sites.n > self.nodes {

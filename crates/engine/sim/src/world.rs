@@ -6,7 +6,7 @@
 //! | request | model |
 //! |---|---|
 //! | a fetch from home | a flow through home, the node's share of it, the node's link and its disk |
-//! | a fetch from a peer | a flow through the peer's disk and link and the node's link and disk |
+//! | a fetch from a peer | a flow through the peer's disk and link and the node's link and disk; where the machine has free senders, without the peer's; where it limits how many copies a node sends at once, after its turn has come |
 //! | a fetch for one attempt only | the same without the node's disk: the program reads the bytes while they come |
 //! | a program | its cached inputs are read from the disk, it computes, its outputs are written to the disk |
 //! | an output brought home | a flow through disk, link and home |
@@ -497,7 +497,7 @@ impl<'a> World<'a> {
         self.record.recorder.nodes(self.time.now, self.nodes.n_there());
         self.record.recorder.given(number, None);
         self.hardware.give_back(self.time.now, node.place, node.flows);
-        self.transfers.break_off(number, &mut self.time, &mut self.hardware);
+        self.transfers.break_off(number, &mut self.time, &mut self.hardware, &mut self.nodes);
         true
     }
 
@@ -616,8 +616,8 @@ impl<'a> World<'a> {
     fn on_flow_ended(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Fetch { node, transfer } => {
-                let (time, hardware) = (&mut self.time, &self.hardware);
-                self.transfers.on_flow_ended(node, transfer, time, hardware, &self.nodes);
+                let (time, hardware) = (&mut self.time, &mut self.hardware);
+                self.transfers.on_flow_ended(node, transfer, time, hardware, &mut self.nodes);
             }
             Purpose::Read { node, attempt } => {
                 if let Some(node) = self.nodes.find_mut(node) {

@@ -212,6 +212,10 @@ impl<'a> Hardware<'a> {
         Some(purpose)
     }
 
+    pub fn goes_on(&self, flow: FlowId) -> bool {
+        self.fluid.tag(flow).is_some()
+    }
+
     /// Bytes that a flow has still to move, if it goes on.
     pub fn left(&self, now: Timestamp, flow: FlowId) -> Option<f64> {
         self.fluid.left(now.0, flow)

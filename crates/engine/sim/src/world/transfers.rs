@@ -2,6 +2,9 @@
 //!
 //! A peer may be asked for an object that it is only about to receive, and sends it on while it receives it. The latency of a
 //! transfer's first byte is added at the transfer's end, where it delays the task and does not change other flows.
+//!
+//! Where the machine limits how many copies a node sends at once, those beyond wait at their sender in the order in which they were
+//! asked for.
 
 use super::hardware::{HOME_SITE, Hardware, Purpose};
 use super::nodes::Nodes;
@@ -9,6 +12,7 @@ use super::time::{Ev, Time};
 use crate::fluid::{FlowId, ResourceId};
 use eyas_core::event::{InputMoved, NodeEvent, Source, Target, WATCH_NS_MIN};
 use eyas_terms::{ExecutorId, ObjectId, Timestamp};
+use std::collections::{BTreeMap, VecDeque};
 
 /// As live, a source is asked for an object that it is about to receive for so long, and so often.
 const AWAIT_NS_MAX: u64 = 30 * super::S;
@@ -75,6 +79,23 @@ pub(super) struct Ended {
 pub(super) struct Transfers {
     transfers: Vec<Option<Transfer>>,
     free: Vec<u32>,
+    /// Nodes that have sent copies, where the machine limits how many they send at once.
+    senders: BTreeMap<ExecutorId, Sender>,
+}
+
+#[derive(Default)]
+struct Sender {
+    /// Copies under way, and some that have ended.
+    flows: Vec<FlowId>,
+    /// The receivers and transfers whose turn has not come.
+    waiting: VecDeque<(u32, u32)>,
+}
+
+impl Sender {
+    fn has_room(&mut self, hardware: &Hardware<'_>, sends_max: u32) -> bool {
+        self.flows.retain(|flow| hardware.goes_on(*flow));
+        self.flows.len() < sends_max as usize
+    }
 }
 
 impl Transfers {
@@ -131,6 +152,18 @@ impl Transfers {
             return time.after(notice_ns, Ev::Fetched { node: number, transfer });
         }
         let awaits = time.now < asked.patience_ends;
+        let sends = match asked.source {
+            Source::Peer(peer) if nodes.serves(peer, asked.object, awaits) => {
+                hardware.machine.costs.sends_max.map(|sends_max| (peer, sends_max))
+            }
+            _ => None,
+        };
+        if let Some((peer, sends_max)) = sends {
+            let sender = self.senders.entry(peer).or_default();
+            if !sender.has_room(hardware, sends_max) {
+                return sender.waiting.push_back((number, transfer));
+            }
+        }
         let cached = matches!(asked.target, Target::Cache(_));
         let mut from_site = HOME_SITE;
         let mut crossed: Option<Vec<ResourceId>> = match asked.source {
@@ -144,7 +177,11 @@ impl Transfers {
             Source::Peer(peer) => {
                 let from = nodes.find(peer.0).filter(|_| nodes.serves(peer, asked.object, awaits));
                 from_site = from.map_or(to.site, |peer| peer.place.site);
-                from.map(|peer| vec![peer.place_of(asked.object), peer.place.link_out, to.link_in, to.disk])
+                let free = hardware.machine.costs.free_senders;
+                from.map(|peer| match free {
+                    true => vec![to.link_in, to.disk],
+                    false => vec![peer.place_of(asked.object), peer.place.link_out, to.link_in, to.disk],
+                })
             }
         };
         if let Some(crossed) = &mut crossed {
@@ -157,6 +194,9 @@ impl Transfers {
                 let purpose = Purpose::Fetch { node: number, transfer };
                 let flow = hardware.begin(time.now, &mut node.flows, asked.size_bytes, &crossed, purpose);
                 asked.flow = Some(flow);
+                if let Some((peer, _)) = sends {
+                    self.senders.entry(peer).or_default().flows.push(flow);
+                }
                 if asked.watched {
                     time.after(WATCH_NS_MIN, Ev::Moved { node: number, transfer, flow });
                 }
@@ -167,6 +207,23 @@ impl Transfers {
             None if awaits => time.after(AWAIT_STEP_NS, Ev::Awaited { node: number, transfer }),
             // The source does not have it any more. Learning that takes one question and its answer.
             None => time.after(2 * hardware.machine.message_ns, Ev::Fetched { node: number, transfer }),
+        }
+    }
+
+    /// A copy from `peer` has ended: those that wait there take their turns.
+    fn send_next(
+        &mut self,
+        peer: ExecutorId,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        nodes: &mut Nodes,
+    ) {
+        let Some(sends_max) = hardware.machine.costs.sends_max else { return };
+        while let Some(sender) = self.senders.get_mut(&peer)
+            && sender.has_room(hardware, sends_max)
+            && let Some((node, transfer)) = sender.waiting.pop_front()
+        {
+            self.begin(node, transfer, time, hardware, nodes);
         }
     }
 
@@ -193,20 +250,21 @@ impl Transfers {
 
     /// All bytes have flowed that the source had.
     pub fn on_flow_ended(
-        &self,
+        &mut self,
         number: u32,
         transfer: u32,
         time: &mut Time,
-        hardware: &Hardware<'_>,
-        nodes: &Nodes,
+        hardware: &mut Hardware<'_>,
+        nodes: &mut Nodes,
     ) {
         let &Transfer { source, object, is_between, made, .. } =
             self.transfers[transfer as usize].as_ref().expect("it is under way");
-        if let Source::Peer(peer) = source
-            && nodes.find(peer.0).is_some_and(|peer| peer.is_receiving(object))
-        {
-            // The source sends the object on while it receives it, so it cannot have sent the last byte before it has that byte.
-            return time.after(SENT_ON_STEP_NS, Ev::SentOn { node: number, transfer });
+        if let Source::Peer(peer) = source {
+            self.send_next(peer, time, hardware, nodes);
+            if nodes.find(peer.0).is_some_and(|peer| peer.is_receiving(object)) {
+                // The source sends the object on while it receives it, so it cannot have sent the last byte before it has that byte.
+                return time.after(SENT_ON_STEP_NS, Ev::SentOn { node: number, transfer });
+            }
         }
         let making_ns =
             |making: Making| (making.bytes as f64 / hardware.machine.costs.made_bytes_per_s * 1e9) as u64;
@@ -235,8 +293,8 @@ impl Transfers {
         Ended { target, source, object, is_here: flow.is_some(), is_cut, is_between, moved_bytes }
     }
 
-    /// A node is gone: transfers from it to other nodes break off.
-    pub fn break_off(&mut self, peer: u32, time: &mut Time, hardware: &mut Hardware<'_>) {
+    /// A node is gone: transfers from it to other nodes break off, and no sender waits for it.
+    pub fn break_off(&mut self, peer: u32, time: &mut Time, hardware: &mut Hardware<'_>, nodes: &mut Nodes) {
         for (transfer, of) in self.transfers.iter_mut().enumerate() {
             if let Some(of) = of
                 && of.source == Source::Peer(ExecutorId(peer))
@@ -246,6 +304,10 @@ impl Transfers {
                 let transfer = transfer as u32;
                 time.after(hardware.machine.message_ns, Ev::Fetched { node, transfer });
             }
+        }
+        let senders: Vec<ExecutorId> = self.senders.keys().copied().collect();
+        for sender in senders {
+            self.send_next(sender, time, hardware, nodes);
         }
     }
 }

@@ -13,7 +13,7 @@ use eyas_cli::print::count;
 use eyas_cli::{Exit, Fault};
 use eyas_core::provisioning;
 use eyas_papers::experiment::paper::{
-    ALL_PAIRS, IN_TURN, STACKING_CASES, STACKING_PROCESSORS, STACKING_VARIED, StackingCase,
+    ALL_PAIRS, ASSUMPTIONS, IN_TURN, STACKING_CASES, STACKING_PROCESSORS, STACKING_VARIED, StackingCase,
 };
 use eyas_papers::experiment::provisioning as nodes;
 use eyas_papers::experiment::{self, Chapter, Experiment, Load, Metric, best, beyond};
@@ -329,7 +329,8 @@ impl Sources<'_> {
 
     fn all_pairs(&self) -> Result<String, Fault> {
         use Metric::*;
-        let all = self.of_chapter(Chapter::AllPairs);
+        let mut all = self.of_chapter(Chapter::AllPairs);
+        all.retain(|e| !e.said.is_empty());
         let mut text = include_str!("notes/allpairs.md").to_string();
         text += &self.table(&all, &[Efficiency, MakespanS])?;
         for (name, what, number, ..) in ALL_PAIRS {
@@ -413,8 +414,45 @@ impl Sources<'_> {
         text += "### Bytes (table 2), in GB\n\n";
         text += &bytes.text();
         text += &self.tiles();
+        text += include_str!("notes/allpairs-assumptions.md");
+        text += &self.assumptions();
         text += include_str!("notes/allpairs-why.md");
         Ok(text)
+    }
+
+    /// The paper's numbers, ours, and ours with one thing at a time otherwise.
+    fn assumptions(&self) -> String {
+        use Metric::*;
+        let plain: Vec<&Experiment> =
+            ALL_PAIRS.iter().filter_map(|(name, ..)| self.list.get(*name)).collect();
+        let row = |what: &str, cell: &dyn Fn(&Experiment) -> String| {
+            std::iter::once(what.to_string()).chain(plain.iter().map(|e| cell(e))).collect::<Vec<_>>()
+        };
+        let heads: Vec<&str> = std::iter::once("").chain(ALL_PAIRS.map(|(_, what, ..)| what)).collect();
+        let mut times = Table::new([heads.clone(), vec!["command"]].concat());
+        let mut bytes = Table::new(heads);
+        let said = |e: &Experiment, metric| e.said(metric).map_or(f64::NAN, |said| said.value);
+        let gb = |peer: f64, home: f64| format!("{}; {}", figure(peer / 1e9), figure(home / 1e9));
+        times.row([row("paper", &|e| per_cent(said(e, Efficiency))), vec![String::new()]].concat());
+        bytes.row(row("paper", &|e| gb(said(e, PeerBytes), said(e, HomeBytes))));
+        let list = ASSUMPTIONS.map(|assumption| (assumption.name, assumption.what));
+        for (end, what) in std::iter::once(("", "as we have it")).chain(list) {
+            let of = |e: &Experiment, cell: &dyn Fn(&Summary) -> String| {
+                self.summary(&format!("{}{end}", e.name)).map_or(NONE.into(), cell)
+            };
+            // The best case is that of the machine as it is, whatever is otherwise.
+            let best_s = |e: &Experiment| self.all_local_s(e).unwrap_or(f64::NAN);
+            let time = |e: &Experiment, s: &Summary| {
+                format!("{}; {} s", per_cent(best_s(e) / s.makespan_s), figure(s.makespan_s))
+            };
+            let names = plain.iter().map(|e| format!("{}{end}", e.name));
+            let names: Vec<String> = names.filter(|name| self.list.contains_key(name)).collect();
+            let command = command(&names.join(","));
+            times.row([row(what, &|e| of(e, &|s| time(e, s))), vec![command]].concat());
+            let moved = |s: &Summary| gb(s.moved_peer_bytes as f64, s.moved_home_bytes as f64);
+            bytes.row(row(what, &|e| of(e, &moved)));
+        }
+        format!("{}Bytes between nodes, and from home, in GB:\n\n{}", times.text(), bytes.text())
     }
 
     /// `affinity` with a task for each pair, and in tiles.

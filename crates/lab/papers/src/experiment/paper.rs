@@ -267,8 +267,118 @@ pub const ALL_PAIRS: [(&str, &str, &str, &str, u32, u64); 4] = [
     ("ap-1000-sicortex", "1000×1000, 4 s, 5,832 processors", "39", "sicortex-5832", 1000, 4 * S),
 ];
 
+/// One thing that may have been otherwise in the paper's system than it is in the simulated one.
+pub struct Assumption {
+    /// The end of the names of the experiments that have it.
+    pub name: &'static str,
+    /// What is otherwise, for readers.
+    pub what: &'static str,
+    /// The workloads of [`ALL_PAIRS`] that it is tried with.
+    with: &'static [usize],
+    change: fn(&mut Machine, &mut Scheduling),
+}
+
 /// The end of the names of the experiments in which a task's two items come one after the other.
 pub const IN_TURN: &str = "-in-turn";
+
+pub const ASSUMPTIONS: [Assumption; 13] = [
+    Assumption {
+        name: IN_TURN,
+        what: "a task's inputs come one after the other",
+        with: &[0, 1, 2, 3],
+        change: |_, s| s.inputs_in_turn = true,
+    },
+    Assumption {
+        name: "-free-senders",
+        what: "a copy costs its sender neither disk nor link",
+        with: &[0, 1, 2, 3],
+        change: |m, _| m.costs.free_senders = true,
+    },
+    Assumption {
+        name: "-two-sends",
+        what: "a node sends two copies at once, the others wait",
+        with: &[0, 1],
+        change: |m, _| m.costs.sends_max = Some(2),
+    },
+    Assumption {
+        name: "-page-cache",
+        what: "2 GB of each cache are in memory, too",
+        with: &[0, 1],
+        change: |m, _| m.cache_memory_bytes_per_node = 2000 * MB,
+    },
+    Assumption {
+        name: "-wait",
+        what: "a task whose input another node is reading from home comes after other tasks",
+        with: &[0, 1, 3],
+        change: |_, s| s.dispatcher.placement_config.await_arriving = true,
+    },
+    Assumption {
+        name: "-free-senders-wait",
+        what: "the same with free senders",
+        with: &[0, 1, 3],
+        change: |m, s| {
+            m.costs.free_senders = true;
+            s.dispatcher.placement_config.await_arriving = true;
+        },
+    },
+    Assumption {
+        name: "-free-home",
+        what: "home as quick as one likes",
+        with: &[0, 1, 3],
+        change: |m, _| m.home_bytes_per_s = 1e12,
+    },
+    Assumption {
+        name: "-free-links",
+        what: "links as quick as one likes",
+        with: &[0, 1, 3],
+        change: |m, _| m.nic_bytes_per_s = 1e12,
+    },
+    Assumption {
+        name: "-free-disks",
+        what: "disks as quick as one likes",
+        with: &[0, 1, 3],
+        change: |m, _| m.disk_bytes_per_s = 1e12,
+    },
+    Assumption {
+        name: "-mcu",
+        what: "MCU in place of GCC",
+        with: &[0, 1, 3],
+        change: |_, s| s.dispatcher.placement = max_compute_util::NAME.into(),
+    },
+    Assumption {
+        name: "-executor-per-processor",
+        what: "an executor for each processor, with its share of the node's cache, disk and link",
+        with: &[0, 1],
+        change: |m, _| {
+            m.nic_bytes_per_s /= f64::from(m.slots_per_node);
+            divide(m);
+        },
+    },
+    Assumption {
+        name: "-executor-per-processor-whole-link",
+        what: "the same with the whole link",
+        with: &[0, 1],
+        change: |m, _| divide(m),
+    },
+    Assumption {
+        name: "-executor-per-processor-free-senders",
+        what: "the same with the whole link, and free senders",
+        with: &[0, 1],
+        change: |m, _| {
+            divide(m);
+            m.costs.free_senders = true;
+        },
+    },
+];
+
+/// Each processor becomes a node of its own, with its share of the cache and of the disk.
+fn divide(machine: &mut Machine) {
+    let n = machine.slots_per_node;
+    machine.nodes *= n;
+    machine.slots_per_node = 1;
+    machine.cache_bytes_per_node /= u64::from(n);
+    machine.disk_bytes_per_s /= f64::from(n);
+}
 
 pub fn all_pairs_load(n: u32, compute_ns: u64) -> Load {
     Load::AllPairs(AllPairsConfig { n, compute_ns, ..AllPairsConfig::default() })
@@ -296,17 +406,16 @@ pub fn all_pairs() -> Vec<Experiment> {
     ];
     let one = |i: usize, name: String, what: String, placement: &str, list: Vec<PaperNumber>| {
         let (_, _, figure, machine_name, n, compute_ns) = ALL_PAIRS[i];
-        let inputs_in_turn = name.ends_with(IN_TURN);
         Experiment {
             name,
             chapter: Chapter::AllPairs,
             what,
             figure,
             machine: machine(machine_name, None),
-            scheduling: Scheduling { inputs_in_turn, ..scheduling(placement) },
+            scheduling: scheduling(placement),
             faults: Faults::default(),
             load: all_pairs_load(n, compute_ns),
-            keeps_series: placement != first_available::NAME && !inputs_in_turn,
+            keeps_series: placement != first_available::NAME,
             is_quick: false,
             said: list,
         }
@@ -318,15 +427,19 @@ pub fn all_pairs() -> Vec<Experiment> {
             one(i, name.into(), format!("GCC, {what}"), gcc, numbers[i].concat())
         })
         .collect();
-    // The paper does not say whether a task's two items are fetched side by side.
-    list.extend((0..4).map(|i| {
-        let (name, what, ..) = ALL_PAIRS[i];
-        one(i, format!("{name}{IN_TURN}"), format!("GCC, {what}, inputs in turn"), gcc, vec![])
-    }));
     // "Running the same workload through Falkon directly against a parallel file system achieves only 26%".
     let (name, what, ..) = ALL_PAIRS[0];
     let fa = said("§5.3", &[(Efficiency, 0.26)]);
     list.push(one(0, format!("{name}-fa"), format!("FA, {what}"), first_available::NAME, fa));
+    for assumption in ASSUMPTIONS {
+        list.extend(assumption.with.iter().map(|&i| {
+            let (name, what, ..) = ALL_PAIRS[i];
+            let what = format!("GCC, {what}, {}", assumption.what);
+            let mut e = one(i, format!("{name}{}", assumption.name), what, gcc, vec![]);
+            (assumption.change)(&mut e.machine, &mut e.scheduling);
+            Experiment { keeps_series: false, figure: "", ..e }
+        }));
+    }
     list
 }
 
@@ -412,4 +525,26 @@ pub fn stacking() -> Vec<Experiment> {
         }
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_assumption_changes_the_machine_or_the_scheduling_of_each_all_pairs() {
+        let list = all_pairs();
+        let find = |name: &str| list.iter().find(|e| e.name == name).expect("it is there");
+        for (i, (name, ..)) in ALL_PAIRS.into_iter().enumerate() {
+            let plain = find(name);
+            let mut seen = vec![(plain.machine.clone(), plain.scheduling.clone())];
+            for assumption in ASSUMPTIONS.iter().filter(|assumption| assumption.with.contains(&i)) {
+                let e = find(&format!("{name}{}", assumption.name));
+                let setting = (e.machine.clone(), e.scheduling.clone());
+                assert!(!seen.contains(&setting), "{} is no other than another", e.name);
+                assert_eq!((&e.load, e.n_processors()), (&plain.load, plain.n_processors()), "{}", e.name);
+                seen.push(setting);
+            }
+        }
+    }
 }
