@@ -13,6 +13,7 @@ import argparse
 import json
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -32,7 +33,7 @@ import eyas  # noqa: E402
 import sqlalchemy.exc  # noqa: E402
 import uvicorn  # noqa: E402
 from cutout import StackingError  # noqa: E402
-from portal import accounts, oidc, store, web  # noqa: E402
+from portal import accounts, oidc, store, web, work  # noqa: E402
 from portal.faces import Limits, Portal  # noqa: E402
 from portal.index import Index, row_of  # noqa: E402
 from portal.work import Connections, Work  # noqa: E402
@@ -76,10 +77,10 @@ def build(args: argparse.Namespace, survey: Path, join: Path) -> Portal:
     except (StackingError, OSError, ValueError, KeyError) as error:
         raise WrongOption(f"the survey {survey} cannot be used: {error}") from None
     connections = Connections(join, folder / "keys")
-    work = Work(kept, index, connections, survey, folder)
+    worker = Work(kept, index, connections, survey, folder)
     limits = Limits(sign_up=accounts.Limit(args.accounts_per_hour, 3600))
     is_tls = bool(args.certificate or args.behind_tls)
-    return Portal(kept, index, work, survey, is_tls=is_tls, may_sign_up=args.sign_up, limits=limits)
+    return Portal(kept, index, worker, survey, is_tls=is_tls, may_sign_up=args.sign_up, limits=limits)
 
 
 def main() -> int:
@@ -124,6 +125,7 @@ def main() -> int:
         "--accounts-per-hour", type=int, default=20, help="new ones from one address [default: 20]"
     )
     args = parser.parse_args()
+    allow_descriptors()
     # What uvicorn would log of each request has addresses of shared pages in it.
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -136,6 +138,15 @@ def main() -> int:
     except eyas.EyasError as error:
         print(f"error: {error}", file=sys.stderr)
         return 4
+
+
+def allow_descriptors() -> None:
+    """As many open files as the connections of all users take that are kept, where the system permits them: programs begin with 1,024."""
+    wanted = 2 * work.CONNECTIONS_KEPT * work.CONNECTION_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # What is without end is a negative number here.
+    if 0 <= soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
 class WrongOption(Exception):

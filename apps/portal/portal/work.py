@@ -22,6 +22,7 @@ import logging
 import os
 import py_compile
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -56,8 +57,9 @@ OBJECTS_PER_TASK = 50
 LAST_USER, LAST_WEIGHT = "portal+last", 10_000
 # Requests that are followed at once; others wait. Each holds a thread that mostly waits.
 FOLLOWED_AT_ONCE = 64
-# Users whose connections stay open for their next request. Each has four descriptors, of which a process often may have 1,024.
-CONNECTIONS_KEPT = 64
+# Users whose connections stay open for their next request, at most; and the descriptors that each takes. What else a portal has open
+# gets as many as all connections.
+CONNECTIONS_KEPT, CONNECTION_DESCRIPTORS = 1000, 4
 # How often who follows a request looks whether the portal ends.
 LOOK_UP_S = 1.0
 # What a request gives out, and the type of each. Nothing else in its folder is served.
@@ -84,41 +86,57 @@ class Connections:
         self._lock = threading.Lock()
         # The one that was used last stands last.
         self._clients: OrderedDict[str, eyas.Client] = OrderedDict()
+        # The weights of users whose keys are known to be right.
+        self._weights: dict[str, int] = {}
+        n_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        # Without end it is a negative number.
+        n_for_users = CONNECTIONS_KEPT if n_descriptors < 0 else n_descriptors // (2 * CONNECTION_DESCRIPTORS)
+        self._n_kept = max(1, min(CONNECTIONS_KEPT, n_for_users))
         self.owner = eyas.connect(join)
+        self._cluster = str(self.owner.status()["cluster"])
 
     def of(self, user: str, weight: int) -> eyas.Client:
         with self._lock:
             if user not in self._clients:
                 # Another cluster has other keys.
-                key = self._folder / str(self.owner.status()["cluster"]) / f"{user}.json"
-                # Somebody whose key was taken back has no rights, and is listed while their runs go on.
-                known = next((one for one in self.owner.users() if one.name == user and one.rights), None)
-                if known is None or not key.exists():
-                    key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    key.unlink(missing_ok=True)
-                    if known is not None:
-                        # The file is lost, and without it the key is nobody's.
-                        self.owner.remove_user(user)
-                    self.owner.add_user(user, key, weight=weight)
-                elif known.weight != weight:
-                    # It was changed while this portal did not know the user, or the cluster did not answer.
-                    self.owner.set_user(user, weight=weight)
+                key = self._folder / self._cluster / f"{user}.json"
+                if self._weights.get(user) != weight or not key.exists():
+                    self._allow(user, key, weight)
                 self._clients[user] = eyas.connect(key)
             self._clients.move_to_end(user)
-            while len(self._clients) > CONNECTIONS_KEPT:
+            while len(self._clients) > self._n_kept:
                 self._clients.popitem(last=False)
             return self._clients[user]
+
+    def _allow(self, user: str, key: Path, weight: int) -> None:
+        """Make the key of a user of that weight, if it is not there."""
+        # Somebody whose key was taken back has no rights, and is listed while their runs go on.
+        known = next((one for one in self.owner.users() if one.name == user and one.rights), None)
+        if known is None or not key.exists():
+            key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            key.unlink(missing_ok=True)
+            if known is not None:
+                # The file is lost, and without it the key is nobody's.
+                self.owner.remove_user(user)
+            self.owner.add_user(user, key, weight=weight)
+        elif known.weight != weight:
+            # It was changed while this portal did not know the user, or the cluster did not answer.
+            self.owner.set_user(user, weight=weight)
+        self._weights[user] = weight
 
     def forget(self, user: str) -> None:
         """Connect anew the next time."""
         with self._lock:
             self._clients.pop(user, None)
+            self._weights.pop(user, None)
 
     def set_weight(self, user: str, weight: int) -> None:
         with self._lock:
-            is_known = user in self._clients
+            is_known = user in self._weights
         if is_known:
             self.owner.set_user(user, weight=weight)
+            with self._lock:
+                self._weights[user] = weight
 
     def close(self) -> None:
         for client in [*self._clients.values(), self.owner]:
