@@ -44,7 +44,8 @@ def write_inputs(folder: Path, home: str, args: argparse.Namespace) -> Path:
     for name in first + second:
         (files / name).write_bytes(os.urandom(args.megabytes * 1_000_000))
     # As a list comes that somebody wrote, file by file.
-    wanted = [(a, b) for a in first for b in second] or [(a,) for a in first for _ in range(args.readers)]
+    pairs = [[a, b] for a in first for b in second]
+    wanted = pairs or [[a] for a in first for _ in range(args.readers)]
     tasks = [
         {
             "id": f"{at}",

@@ -229,6 +229,15 @@ pub struct Placed {
 }
 
 impl Offer {
+    /// What the executors of one machine have in common: the names and addresses of the machine. Where these are not known, each executor
+    /// counts as a machine.
+    pub fn host(&self) -> String {
+        match self.nearby.hosts.is_empty() {
+            true => self.name.clone(),
+            false => self.nearby.hosts.join(" "),
+        }
+    }
+
     pub fn size(&self) -> Size {
         Size::of_node(self.slots, self.memory_bytes, &self.equipment)
     }

@@ -134,7 +134,7 @@ impl NetworkReader {
                 let next = ExecutorId(self.numbers.len() as u32);
                 let number = *self.numbers.entry(offer.name.clone()).or_insert(next);
                 if number == next {
-                    self.network.executor_joined(number, &offer.name);
+                    self.network.executor_joined(number, &offer.host());
                 }
                 self.of_life.insert(*executor, number);
             }

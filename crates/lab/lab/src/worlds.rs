@@ -5,9 +5,11 @@
 //! best of the other policies. The result of a seed does not depend on how many worlds are simulated at once.
 
 use clap::Args;
+use eyas_cli::args::values;
 use eyas_cli::print::{count, plural, size};
 use eyas_cli::sim::{bad, seconds, write_json};
 use eyas_cli::{Exit, Fault};
+use eyas_core::network::NetworkUse;
 use eyas_core::placement;
 use eyas_papers::experiment::worlds::{self, Compared, World, compare};
 use std::io::Write;
@@ -31,6 +33,9 @@ pub struct WorldsArgs {
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',',
         default_values_t = worlds::OTHERS.map(String::from))]
     against: Vec<String>,
+    /// What `affinity` knows of the network, as `--network` of `eyas run` has it
+    #[arg(long, value_name = "HOW", default_value = "off", value_parser = values::network)]
+    network: NetworkUse,
     /// Number of the worst worlds that are shown at the end
     #[arg(long, value_name = "N", default_value_t = 10)]
     worst: usize,
@@ -80,7 +85,8 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
         if i as u64 >= args.seeds {
             return;
         }
-        let world = World::from_seed(args.from + i as u64);
+        let mut world = World::from_seed(args.from + i as u64);
+        world.network = args.network;
         let compared = compare(&world, &args.placement, &args.against);
         let compared = compared.map(|compared| Lived { world: describe(&world), compared });
         let mut all = lived.lock().expect("nobody panics with it");

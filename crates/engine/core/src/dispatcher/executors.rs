@@ -646,7 +646,7 @@ impl Dispatcher {
         } else {
             self.work.catalog.executor_joined(executor);
             if self.config.measures_network() {
-                self.network.executor_joined(executor, &offer.name);
+                self.network.executor_joined(executor, &offer.host());
                 self.probe_network(now, Some(executor), out);
             }
             self.schedule.insert_executor(&self.work, now, executor, offer.clone(), BTreeMap::new());

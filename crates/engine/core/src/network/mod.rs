@@ -271,14 +271,17 @@ impl Network {
             Some(sites) => sites.sites.iter().map(|site| site[0]).collect(),
             None => first.into_iter().collect(),
         };
+        let host_of = |one: ExecutorId| self.nodes.get(&one).map(|node| (one, node.host.clone()));
+        let ones: Vec<(ExecutorId, String)> = ones.into_iter().filter_map(host_of).collect();
         let mut asked = vec![];
         for (&executor, node) in &mut self.nodes {
-            let is_new = |one: &&ExecutorId| {
-                let pair = pair(executor, **one);
-                **one != executor && !self.pairs.contains_key(&pair) && !self.round_trips.contains_key(&pair)
+            // An executor on the host of one of these is near it.
+            let is_new = |(one, host): &&(ExecutorId, String)| {
+                let pair = pair(executor, *one);
+                *host != node.host && !self.pairs.contains_key(&pair) && !self.round_trips.contains_key(&pair)
             };
             let left = PROBES_MAX - node.n_probes;
-            let peers: Vec<ExecutorId> = ones.iter().filter(is_new).take(left).copied().collect();
+            let peers: Vec<ExecutorId> = ones.iter().filter(is_new).take(left).map(|(one, _)| *one).collect();
             if !peers.is_empty() {
                 node.n_probes += peers.len();
                 self.round_trips.extend(peers.iter().map(|peer| (pair(executor, *peer), None)));

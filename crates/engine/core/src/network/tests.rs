@@ -257,6 +257,13 @@ fn a_quick_transfer_outweighs_a_long_round_trip() {
 }
 
 #[test]
+fn executors_of_one_host_measure_nothing_between_them() {
+    let mut network = Network::default();
+    (0..4).for_each(|e| network.executor_joined(ExecutorId(e), if e < 3 { "here" } else { "there" }));
+    assert_eq!(network.to_probe(), [(ExecutorId(3), vec![ExecutorId(0)])]);
+}
+
+#[test]
 fn probes_of_one_executor_are_bounded_and_end_with_it() {
     let mut network = network(2);
     assert_eq!(network.to_probe(), vec![(ExecutorId(1), vec![ExecutorId(0)])]);

@@ -23,6 +23,7 @@
 //!
 //! Not here: which policies are compared and how the results are shown (`eyas-lab worlds`).
 
+use eyas_core::network::NetworkUse;
 use eyas_core::placement::{affinity, first_available, good_cache_compute, max_cache_hit, max_compute_util};
 use eyas_sim::machine::{Costs, Faults, Machine};
 use eyas_sim::outcome::Summary;
@@ -106,6 +107,8 @@ pub struct World {
     pub faults: Faults,
     tasks: Vec<Task>,
     sizes: FxHashMap<String, u64>,
+    /// What `affinity` knows of the network.
+    pub network: NetworkUse,
 }
 
 /// Draws from one seed.
@@ -208,7 +211,7 @@ impl World {
         if draw.one_of(&[false, false, false, true]) {
             (faults.slow_share, faults.slow_speed) = (draw.log(0.1, 0.5), draw.log(0.2, 0.8));
         }
-        World { seed, kind, machine, faults, tasks, sizes }
+        World { seed, kind, machine, faults, tasks, sizes, network: NetworkUse::default() }
     }
 
     /// The same machine and files, but each task computes for up to 1 % more or less than here. `chance`
@@ -268,6 +271,7 @@ impl World {
     pub fn run(&self, placement: &str) -> Result<Summary, String> {
         let mut scheduling = Scheduling::default();
         scheduling.dispatcher.placement = placement.into();
+        scheduling.dispatcher.placement_config.affinity.network = self.network;
         let summary = simulate(&self.machine, &scheduling, &self.faults, self.workload(), self.seed, None);
         let summary = summary.map_err(|e| format!("world {} under {placement}: {e}", self.seed))?;
         match summary.n_failed {

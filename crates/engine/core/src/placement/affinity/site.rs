@@ -188,8 +188,9 @@ impl Affinity {
     /// Whether the tasks of `class` whose inputs are all in the site keep its slots busy for so many nanoseconds.
     fn has_stock(&mut self, site: u32, class: u32, ns: f64) -> bool {
         let n_slots = f64::from(self.stock(site).n_slots.max(1));
-        let n_wanted = (ns * n_slots / self.times.run_ns_expected()).min(1e9) as u64;
-        let Some(full) = self.stock(site).whole.get(class as usize) else { return n_wanted == 0 };
+        // However quick a crossing is beside a task: without any task there is nothing to do.
+        let n_wanted = (ns * n_slots / self.times.run_ns_expected()).ceil().clamp(1.0, 1e9) as u64;
+        let Some(full) = self.stock(site).whole.get(class as usize) else { return false };
         let (mut n_tasks, mut n_stale) = (0, 0);
         for Reverse((_, bundle)) in full.heap.iter().take(COUNTED_MAX) {
             if n_tasks >= n_wanted {

@@ -102,6 +102,26 @@ fn what_a_site_has_lost_is_counted_again_as_what_it_lacks() {
 }
 
 #[test]
+fn a_site_gets_what_it_lacks_also_where_a_task_lasts_much_longer_than_a_crossing() {
+    let mut world = three_sites(3, 40);
+    world.queue.times.run_ns = Some(1_000_000 * MS);
+    (0..30).for_each(|object| {
+        world.task(&[object]);
+    });
+    for round in 0..4 {
+        let begun = world.place_all();
+        for decision in &begun {
+            let mb_per_s = if decision.executor == 0 { 100 } else { 6 };
+            decision.moves.iter().for_each(|(o, _)| shows_home(&mut world, decision.executor, *o, mb_per_s));
+        }
+        assert!(begun.iter().any(|d| d.executor == 1), "round {round}: {begun:?}");
+        world.arrive_all();
+        world.wait_ms(1_000_000);
+        world.end_all();
+    }
+}
+
+#[test]
 fn an_object_crosses_once_and_then_comes_from_the_neighbour() {
     let mut world = three_sites(9, 4);
     (0..30).for_each(|_| {
