@@ -229,7 +229,8 @@ def stranger(port: int) -> Iterator[None]:
 def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path, is_port_free: bool) -> None:
     """The run goes on: done tasks stay done, executors reconnect and keep what they run."""
     data = cluster.file("a", 10_000, 3)
-    dispatcher = cluster.dispatcher("--lease", "30s")
+    # Longer than the 15 s for which `status` looks for the dispatcher, and the search of executors for the new one after these.
+    dispatcher = cluster.dispatcher("--lease", "90s")
     address = json.loads(cluster.join.read_text())["address"]
     cluster.executor("N1", slots=2)
     cluster.executor("N2", slots=2)
@@ -248,7 +249,7 @@ def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path, is_port
     unreachable = cluster.run("status", status=3)
     assert "cannot reach the dispatcher" in unreachable.stderr
     with nullcontext() if is_port_free else stranger(int(address.rpartition(":")[2])):
-        cluster.dispatcher("--lease", "30s")
+        cluster.dispatcher("--lease", "90s")
     assert (json.loads(cluster.join.read_text())["address"] == address) == is_port_free
     assert cluster.run_line(1)["n_done"] == 6, "what was done is done"
     for name in ("N1", "N2"):

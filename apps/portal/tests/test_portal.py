@@ -120,6 +120,8 @@ def test_from_signing_up_to_a_picture(server: Server, browser: Browser, tmp_path
     assert len(page.get_by_label("Objects").input_value().splitlines()) == 20
     page.get_by_role("button", name="Stack them").click()
     expect(page.locator("#picture")).to_be_visible()
+    # A picture is there before its bytes have come.
+    page.locator("#picture").evaluate("image => image.decode()")
     assert page.evaluate("document.getElementById('picture').naturalWidth") == 410
     expect(page.locator("#n-found")).to_have_text("20 of 20")
     for text in (
