@@ -22,6 +22,7 @@
 //!      does so before it takes a task of a smaller priority: tiles of a smaller priority are shorter. Behind slow links it does so last
 //!      of all, and only if nothing has to cross for that task.
 
+use super::site::ITEMS_CROSSING_MAX;
 use super::{Affinity, Choice, SeatedExecutor, holds, spread};
 use crate::catalog::Catalog;
 use crate::executor_set::Seat;
@@ -354,7 +355,7 @@ impl Affinity {
         parts: &[(u32, (TaskId, TaskId))],
         is_idle: bool,
     ) -> Option<Choice> {
-        if !self.near.has_room_into(site) {
+        if !self.near.has_room_into(site, ITEMS_CROSSING_MAX) {
             return None;
         }
         let n_classes = if self.near.rate((None, site)).is_finite() { parts.len() } else { 1 };

@@ -20,7 +20,7 @@
 
 use super::kin::Parts;
 use super::rank::Heat;
-use super::site::{CROSSINGS_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
+use super::site::{CROSSINGS_MAX, ITEMS_CROSSING_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
 use super::{Affinity, spread};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, Source};
@@ -265,10 +265,10 @@ impl Near {
         rates.filter(|rate| rate.is_finite()).max_by(f64::total_cmp).unwrap_or(INSIDE_ASSUMED_BYTES_PER_S)
     }
 
-    /// Whether one more object may set out over any link into `site` now.
-    pub fn has_room_into(&self, site: u32) -> bool {
+    /// Whether one more object may set out over any link into `site` now, over each of which `n_max` may be on their way.
+    pub fn has_room_into(&self, site: u32, n_max: u32) -> bool {
         let others = (0..self.stocks.len() as u32).filter(|other| *other != site).map(Some);
-        others.chain([None]).any(|from| self.has_room((from, site)))
+        others.chain([None]).any(|from| self.has_room((from, site), n_max))
     }
 
     /// Whether what comes over this link takes much longer than a copy inside the site. A link of which nothing is known yet
@@ -278,10 +278,10 @@ impl Near {
         !rate.is_finite() || rate * SLOW_FACTOR < self.inside()
     }
 
-    /// Whether one more object may set out over this link now.
-    fn has_room(&self, way: Way) -> bool {
+    /// Whether one more object may set out over this link now, of which `n_max` may be on their way.
+    fn has_room(&self, way: Way, n_max: u32) -> bool {
         let Load { n, bytes } = self.load(way);
-        if n < CROSSINGS_MAX || !self.is_slow(way) {
+        if n < n_max || !self.is_slow(way) {
             return true;
         }
         let rate = self.rate(way);
@@ -427,7 +427,7 @@ impl Affinity {
                 if near.is_none_or(|(least, _)| load < least) {
                     near = Some((load, holder));
                 }
-            } else if site.is_some() && self.near.has_room((site, here)) {
+            } else if site.is_some() && self.near.has_room((site, here), CROSSINGS_MAX) {
                 let rate = self.near.share((site, here));
                 // A link of which nothing is known is only tried where nothing else is left.
                 let rate = if rate.is_finite() { rate } else { 0.0 };
@@ -445,7 +445,7 @@ impl Affinity {
                 _ => Nearby::Unknown,
             };
         }
-        let home = match self.may_read_home(catalog, here, object, heat) {
+        let home = match self.may_read_home(catalog, here, object, heat, CROSSINGS_MAX) {
             true => self.near.share((None, here)),
             false => 0.0,
         };
@@ -474,10 +474,10 @@ impl Affinity {
     }
 
     /// Whether `object` may be read from home into `here` now.
-    fn may_read_home(&self, catalog: &Catalog, here: u32, object: ObjectId, heat: Heat) -> bool {
+    fn may_read_home(&self, catalog: &Catalog, here: u32, object: ObjectId, heat: Heat, n_max: u32) -> bool {
         let may_read = heat != Heat::Warm || catalog.version(object).is_some();
         let is_full = self.config.home_reads_max > 0 && self.home.n >= self.config.home_reads_max;
-        may_read && !is_full && self.near.has_room((None, here))
+        may_read && !is_full && self.near.has_room((None, here), n_max)
     }
 
     /// The source of an object that leaves home once for each site: an executor of the own site, if one has it or will have it;
@@ -496,7 +496,7 @@ impl Affinity {
         self.visit_near_and_far(catalog, seat, object, |site, load, holder| match site {
             Some(site) if site != here => {
                 let rate = self.near.share_of_plan((Some(site), here));
-                if self.near.has_room((Some(site), here))
+                if self.near.has_room((Some(site), here), ITEMS_CROSSING_MAX)
                     && far.is_none_or(|(most, least, ..)| (rate, Reverse(load)) > (most, Reverse(least)))
                 {
                     far = Some((rate, load, holder, site));
@@ -517,7 +517,7 @@ impl Affinity {
                 _ => Nearby::Wait,
             };
         }
-        let home = match self.may_read_home(catalog, here, object, heat) {
+        let home = match self.may_read_home(catalog, here, object, heat, ITEMS_CROSSING_MAX) {
             true => self.near.share_of_plan((None, here)),
             false => 0.0,
         };
