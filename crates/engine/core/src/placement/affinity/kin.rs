@@ -22,7 +22,6 @@
 //!      does so before it takes a task of a smaller priority: tiles of a smaller priority are shorter. Behind slow links it does so last
 //!      of all, and only if nothing has to cross for that task.
 
-use super::site::ITEMS_CROSSING_MAX;
 use super::{Affinity, Choice, SeatedExecutor, holds, spread};
 use crate::catalog::Catalog;
 use crate::executor_set::Seat;
@@ -80,6 +79,10 @@ impl Parts {
 fn gain(n_inputs: usize, lacking_bytes: u64) -> f64 {
     (n_inputs as f64).powi(2) / lacking_bytes.max(1) as f64
 }
+
+/// So many items of tiles cross a slow link at once. A tile needs many of them: the second one keeps the link busy while the first
+/// one's end is reported.
+pub(super) const ITEMS_CROSSING_MAX: u32 = 2;
 
 /// The objects that leave home once.
 #[derive(Default)]

@@ -18,9 +18,9 @@
 //!
 //! As long as the network is one site ([`crate::network`]), nothing here has a say.
 
-use super::kin::Parts;
+use super::kin::{ITEMS_CROSSING_MAX, Parts};
 use super::rank::Heat;
-use super::site::{CROSSINGS_MAX, ITEMS_CROSSING_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
+use super::site::{CROSSINGS_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
 use super::{Affinity, spread};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, Source};

@@ -29,8 +29,6 @@ use std::ops::ControlFlow;
 
 /// So many objects at once cross a slow link: the first one is of use while the next one is on its way.
 pub(super) const CROSSINGS_MAX: u32 = 1;
-/// The same for items of tiles, which need many of them: the second one keeps the link busy while the first one's end is reported.
-pub(super) const ITEMS_CROSSING_MAX: u32 = 2;
 /// Small objects may cross together: as many as the link carries within this time.
 pub(super) const TOGETHER_S: f64 = 0.5;
 /// The same, while the rate of the link is not known.
