@@ -171,7 +171,8 @@ def sites(
 
     names : for each site, its hosts. mbit : the rate of each site's link to the others in each direction, in Mbit/s.
     is_each_pair : each two sites have a link of that rate of their own, in place of one of each site to all others.
-    round_trip_ms : how long a question from one site to another and its answer are under way. Inside a site nothing is limited. The other parameters are those of [`hosts`].
+    round_trip_ms : how long a question from one site to another and its answer are under way. Inside a site nothing is limited. The
+    other parameters are those of [`hosts`].
     """
     need_program("tc", "iproute2")
     spaces = Spaces(folder, network, [name for hosts in names.values() for name in hosts])
@@ -186,20 +187,8 @@ def sites(
                 # A question and its answer pass the lines of both sites.
                 spaces.add_line(bridge, "out", core, f"in{i}", round_trip_ms / 4)
             else:
-                ip(
-                    "-n",
-                    bridge,
-                    "link",
-                    "add",
-                    "out",
-                    "type",
-                    "veth",
-                    "peer",
-                    "name",
-                    f"in{i}",
-                    "netns",
-                    core,
-                )
+                peer = ["peer", "name", f"in{i}", "netns", core]
+                ip("-n", bridge, "link", "add", "out", "type", "veth", *peer)
             for space, end in [(bridge, "out"), (core, f"in{i}")]:
                 ip("-n", space, "link", "set", end, "master", "br0", "up")
                 if not is_each_pair:

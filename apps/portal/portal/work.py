@@ -81,7 +81,6 @@ class Connections:
 
     def __init__(self, join: Path, folder: Path) -> None:
         """`join` is the join file of the cluster's owner; keys of users lie in `folder`."""
-        self._join = join
         self._folder = folder
         self._lock = threading.Lock()
         # The one that was used last stands last.
