@@ -241,6 +241,49 @@ def test_a_copy_stays_in_its_target_whatever_names_a_home_lists(
     assert "is absolute" in done.stderr
 
 
+KEY_A = "<Contents><Key>d/a</Key><Size>1</Size></Contents>"
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("", "breaks off"),
+        (f"<ListBucketResult>{KEY_A}<Contents><Key>d/", "breaks off"),
+        ("<html><body>Please sign in</body></html>", "answered with `html`"),
+        ("<Error><Code>InternalError</Code></Error>", "answered with `Error`"),
+        (f"<ListBucketResult><IsTruncated>true</IsTruncated>{KEY_A}</ListBucketResult>", "not how to ask for it"),
+    ],
+)
+def test_a_part_of_a_listing_is_not_taken_for_all_of_it(
+    page: str, words: str, run: Run, s3: Server, tmp_path: Path
+) -> None:
+    first = (
+        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+        f"{KEY_A}</ListBucketResult>"
+    )
+
+    def decide(_method: str, path: str) -> tuple[int, bytes] | None:
+        if "list-type" not in path:
+            return 200, b"x"
+        return 200, (page if "continuation-token" in path else first).encode()
+
+    with weather(s3, decide) as endpoint:
+        env = s3.env(endpoint)
+        assert words in run("cp", "-r", "s3://b/d/", tmp_path / "got/", env=env, status=None).stderr
+        mapped = ["--out", tmp_path / "out/{name}", "--", "cp", "{in}", "{out}"]
+        assert words in run("map", "s3://b/d/*", *mapped, env=env, status=None).stderr
+    assert not files_below(tmp_path / "got") and not files_below(tmp_path / "out")
+
+
+def test_results_that_cannot_be_shown_are_no_success(eyas_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for words in (["ls"], ["ls", "-l"], ["stat"]):
+        with open("/dev/full", "w") as full:
+            command = [eyas_path, *words, tmp_path / "file"]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 4 and "standard output took only a part" in done.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -7,13 +7,12 @@
 // All output passes `eyas_text::Printer`; `clippy.toml` beside this crate forbids using the streams directly.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-/// A line of results, on standard output.
+/// A line of results, on standard output. Where it cannot be written, the command goes on, and its end says so.
 #[macro_export]
 macro_rules! show {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(eyas_text::raw_unless_terminal(), $($text)*);
-    }};
+    ($($text:tt)*) => {
+        $crate::show_line(format_args!($($text)*))
+    };
 }
 
 mod add;
@@ -91,6 +90,7 @@ pub use fault::{Exit, Fault};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use verb::{Cli, Verb};
 
 /// The program, from its arguments to its exit status.
@@ -174,8 +174,27 @@ fn not_text(words: &[OsString]) -> Fault {
         .hint("rename such a file; a pattern in quotes, as in '*.txt', leaves it out and takes the others")
 }
 
+/// Why the first line that could not be shown was not.
+static NOT_SHOWN: OnceLock<std::io::Error> = OnceLock::new();
+
+#[doc(hidden)]
+pub fn show_line(line: std::fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(eyas_text::raw_unless_terminal(), "{line}")
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = NOT_SHOWN.set(error);
+    }
+}
+
 /// The exit status of a command; an error is printed.
 fn end(result: Result<Exit, Fault>) -> ExitCode {
+    let result = match (result, NOT_SHOWN.get()) {
+        (Ok(Exit::Good), Some(error)) => {
+            let message = format!("standard output took only a part of what there was to show: {error}");
+            Err(Fault::new(Exit::Other, message))
+        }
+        (result, _) => result,
+    };
     match result {
         Ok(exit) => ExitCode::from(exit.code()),
         // A reader that has seen enough (`eyas status | head`) ends the program quietly. SIGPIPE could

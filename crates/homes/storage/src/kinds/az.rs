@@ -13,7 +13,7 @@ mod account;
 use crate::error::Result;
 use crate::kinds::bucket::signing::Account as _;
 use crate::kinds::bucket::{
-    Ask, BucketHome, Cloud, Meaning, Page, Question, To, WRITE, bucket_and_key, capabilities, place_of,
+    Ask, BucketHome, Cloud, LIST, Meaning, Page, Question, To, WRITE, bucket_and_key, capabilities, place_of,
     send_parts,
 };
 use crate::parts::part_path;
@@ -100,8 +100,8 @@ impl Cloud for Containers {
         })
     }
 
-    fn page(_directory: &Location, body: &[u8]) -> Result<Page> {
-        Ok(page_of(body))
+    fn page(directory: &Location, body: &[u8]) -> Result<Page> {
+        page_of(directory, body)
     }
 
     fn put_small(home: &BucketHome<Self>, location: &Location, body: &[u8], put: &Put) -> Result<Stat> {
@@ -160,9 +160,9 @@ fn put_whole(
 }
 
 /// From the answer to `List Blobs`. Accounts with directories of their own list these, too.
-fn page_of(xml: &[u8]) -> Page {
+fn page_of(directory: &Location, xml: &[u8]) -> Result<Page> {
     let mut page = Page::default();
-    each_text(xml, &mut |at, text| match at {
+    let outermost = each_text(xml, &mut |at, text| match at {
         "Blobs/Blob/Name" => page.add(text.to_owned(), None),
         "Blobs/Blob/Properties/ResourceType" if text == "directory" => page.take_back(),
         "Blobs/Blob/Properties/Content-Length" if text == "0" => page.is_empty_object(),
@@ -170,7 +170,8 @@ fn page_of(xml: &[u8]) -> Page {
         "NextMarker" if !text.is_empty() => page.next = Some(text.to_owned()),
         _ => {}
     });
-    page
+    outermost.check("EnumerationResults", LIST, directory)?;
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -189,8 +190,10 @@ mod tests {
             next: Some("n".into()),
             ..Page::default()
         };
-        assert_eq!(page_of(xml), expect);
+        let at: Location = "az://account/container/".parse().unwrap();
+        assert_eq!(page_of(&at, xml).unwrap(), expect);
         let last = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>";
-        assert_eq!(page_of(last), Page::default());
+        assert_eq!(page_of(&at, last).unwrap(), Page::default());
+        assert!(page_of(&at, &xml[..xml.len() - 3]).is_err());
     }
 }

@@ -161,8 +161,8 @@ impl Cloud for Buckets {
         })
     }
 
-    fn page(_directory: &Location, body: &[u8]) -> Result<Page> {
-        Ok(answer::page(body))
+    fn page(directory: &Location, body: &[u8]) -> Result<Page> {
+        answer::page(directory, body)
     }
 
     fn put_small(home: &BucketHome<Self>, location: &Location, body: &[u8], put: &Put) -> Result<Stat> {
@@ -293,7 +293,7 @@ impl BucketHome<Buckets> {
             let to = To::Place(bucket, "");
             let question = Question { method: "GET", to, query: &query, headers: &[], body: None };
             let (_, xml) = self.ask(LIST, location, &question)?;
-            let answer::Uploads { uploads, next } = answer::uploads(&xml);
+            let answer::Uploads { uploads, next } = answer::uploads(location, &xml)?;
             for (key, id) in uploads.iter().filter(|(key, _)| is_meant(key, &wanted)) {
                 let mut text = format!("{SCHEME}://{bucket}/");
                 push_encoded(&mut text, key, is_path_mark, false);

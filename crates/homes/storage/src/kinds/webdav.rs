@@ -104,10 +104,10 @@ struct FoundName {
 }
 
 impl FoundName {
-    /// From the answer to `PROPFIND`.
-    fn read_all(xml: &[u8]) -> Vec<FoundName> {
+    /// From the answer to `PROPFIND`. Errors: it is not whole.
+    fn read_all(operation: &'static str, location: &Location, xml: &[u8]) -> Result<Vec<FoundName>> {
         let mut found: Vec<FoundName> = Vec::new();
-        each_text(xml, &mut |at, text| {
+        let outermost = each_text(xml, &mut |at, text| {
             let text = text.trim();
             if at == "response/href" {
                 // Some servers write whole URLs.
@@ -127,7 +127,8 @@ impl FoundName {
                 _ => {}
             }
         });
-        found
+        outermost.check("multistatus", operation, location)?;
+        Ok(found)
     }
 
     /// The name in a directory. What lies elsewhere keeps its whole path, which is no such name.
@@ -188,7 +189,7 @@ impl DavHome {
             .into_reader()
             .read_to_end(&mut xml)
             .map_err(|error| web::from_body(operation, location, error))?;
-        let mut found = FoundName::read_all(&xml);
+        let mut found = FoundName::read_all(operation, location, &xml)?;
         found.iter_mut().for_each(|found| found.now = now);
         Ok(found)
     }
@@ -529,7 +530,9 @@ mod tests {
             <D:response><D:href>http://h:1/d/a%20b</D:href><D:propstat><D:prop><D:resourcetype></D:resourcetype>
               <D:getcontentlength>7</D:getcontentlength><D:getetag>"x"</D:getetag></D:prop></D:propstat></D:response>
             </D:multistatus>"#;
-        let found = FoundName::read_all(xml);
+        let at: Location = "dav://host/d/".parse().unwrap();
+        assert!(FoundName::read_all(STAT, &at, &xml[..xml.len() - 3]).is_err());
+        let found = FoundName::read_all(STAT, &at, xml).unwrap();
         assert_eq!(found[0], FoundName { path: "/d".into(), is_directory: true, ..FoundName::default() });
         assert_eq!(found[1].name_in(&found[0]), "a b");
         assert_eq!((found[1].size_bytes, found[1].etag.as_deref()), (Some(7), Some("\"x\"")));

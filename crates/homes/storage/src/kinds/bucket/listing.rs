@@ -48,14 +48,24 @@ pub(crate) struct Page {
 pub(super) type Pages<'a> = dyn Fn(&str, &str, &str) -> Result<Page> + 'a;
 
 /// Calls `found` with each page of the keys that begin with `prefix`.
-fn each_page(pages: &Pages<'_>, prefix: &str, delimiter: &str, found: &mut dyn FnMut(Page)) -> Result<()> {
+fn each_page(
+    pages: &Pages<'_>,
+    directory: &Location,
+    prefix: &str,
+    delimiter: &str,
+    found: &mut dyn FnMut(Page),
+) -> Result<()> {
     let mut token = String::new();
     loop {
         let mut page = pages(prefix, delimiter, &token)?;
         let next = page.next.take();
         found(page);
         match next {
-            Some(next) if next != token && !next.is_empty() => token = next,
+            Some(next) if next == token => {
+                let reason = "the server goes on with the same page for ever";
+                return Err(Error::new(ErrorKind::Io, Status::Temporary, LIST, directory, reason));
+            }
+            Some(next) if !next.is_empty() => token = next,
             _ => return Ok(()),
         }
     }
@@ -74,7 +84,7 @@ pub(super) fn list(pages: &Pages<'_>, listing: &Listing) -> Result<Listed> {
         Listing::Under(_) => {
             let mut names = Names::default();
             let mut is_there = prefix.is_empty();
-            each_page(pages, &prefix, "", &mut |page| {
+            each_page(pages, directory, &prefix, "", &mut |page| {
                 is_there |= !page.keys.is_empty();
                 let files = page.keys.iter().filter(|key| !key.ends_with('/'));
                 names.found.extend(files.filter_map(|key| key.strip_prefix(&prefix)).map(str::to_owned));
@@ -101,7 +111,7 @@ impl Tree for Keys<'_> {
         let above = format!("{}{directory}", self.prefix);
         let mut children = Children::default();
         let mut is_there = false;
-        each_page(self.pages, &format!("{above}{begins}"), "/", &mut |page| {
+        each_page(self.pages, self.directory, &format!("{above}{begins}"), "/", &mut |page| {
             is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
             let name = |key: &String| key.strip_prefix(&above).map(str::to_owned);
             // A key that ends in `/` marks a directory and is no file.
@@ -114,7 +124,7 @@ impl Tree for Keys<'_> {
         })?;
         // A directory is there as long as a key is below it; a bucket always.
         if !is_there && !begins.is_empty() && !above.is_empty() {
-            each_page(self.pages, &above, "/", &mut |page| {
+            each_page(self.pages, self.directory, &above, "/", &mut |page| {
                 is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
             })?;
         }

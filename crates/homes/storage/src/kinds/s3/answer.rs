@@ -1,7 +1,9 @@
 //! What an S3 server says in XML: errors, listings, uploads.
 
+use crate::Location;
 use crate::canonical::percent_decode;
-use crate::kinds::bucket::Page;
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kinds::bucket::{LIST, Page};
 use crate::xml::each_text;
 
 /// The text of the element at `path`, and nothing if there is none.
@@ -15,11 +17,11 @@ pub(super) fn text_at(xml: &[u8], path: &str) -> Option<String> {
     wanted
 }
 
-/// A page of a listing, from the answer to `ListObjectsV2`.
-pub(super) fn page(xml: &[u8]) -> Page {
+/// A page of a listing, from the answer to `ListObjectsV2`. Errors: it is not whole.
+pub(super) fn page(directory: &Location, xml: &[u8]) -> Result<Page> {
     let mut page = Page::default();
     let (mut is_encoded, mut is_truncated) = (false, false);
-    each_text(xml, &mut |at, text| match at {
+    let outermost = each_text(xml, &mut |at, text| match at {
         "Contents/Key" => page.add(text.to_owned(), None),
         "Contents/Size" if text == "0" => page.is_empty_object(),
         "CommonPrefixes/Prefix" => page.prefixes.push(text.to_owned()),
@@ -28,6 +30,7 @@ pub(super) fn page(xml: &[u8]) -> Page {
         "EncodingType" => is_encoded = text == "url",
         _ => {}
     });
+    outermost.check("ListBucketResult", LIST, directory)?;
     if is_encoded {
         // A space is written as `+` by some servers; a plus sign is always written as %2B.
         for name in page.keys.iter_mut().chain(&mut page.marks).chain(&mut page.prefixes) {
@@ -38,8 +41,12 @@ pub(super) fn page(xml: &[u8]) -> Page {
     }
     if !is_truncated {
         page.next = None;
+    } else if page.next.is_none() {
+        let reason =
+            "the server says that there is more, and not how to ask for it: it does not know ListObjectsV2";
+        return Err(Error::new(ErrorKind::Unsupported, Status::Permanent, LIST, directory, reason));
     }
-    page
+    Ok(page)
 }
 
 /// Uploads that are under way.
@@ -51,13 +58,13 @@ pub(super) struct Uploads {
     pub next: Option<(String, String)>,
 }
 
-/// From the answer to `ListMultipartUploads`.
-pub(super) fn uploads(xml: &[u8]) -> Uploads {
+/// From the answer to `ListMultipartUploads`. Errors: it is not whole.
+pub(super) fn uploads(place: &Location, xml: &[u8]) -> Result<Uploads> {
     let mut all = Uploads::default();
     let (mut is_truncated, mut next) = (false, (String::new(), String::new()));
     // Servers differ in which of the two comes first.
     let (mut key, mut id) = (None, None);
-    each_text(xml, &mut |at, text| {
+    let outermost = each_text(xml, &mut |at, text| {
         match at {
             "Upload/Key" => key = Some(text.to_owned()),
             "Upload/UploadId" => id = Some(text.to_owned()),
@@ -70,8 +77,9 @@ pub(super) fn uploads(xml: &[u8]) -> Uploads {
             all.uploads.extend(key.take().zip(id.take()));
         }
     });
+    outermost.check("ListMultipartUploadsResult", LIST, place)?;
     all.next = is_truncated.then_some(next);
-    all
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -85,7 +93,9 @@ mod tests {
             <NextContinuationToken>a&amp;b</NextContinuationToken>
             <Contents><Key>a+b%2Bc%0Ad</Key><Size>1</Size></Contents>
             <CommonPrefixes><Prefix>e%C3%A9/</Prefix></CommonPrefixes></ListBucketResult>"#;
-        let read = page(xml);
+        let at: Location = "s3://bucket/".parse().unwrap();
+        let page = |xml: &[u8]| page(&at, xml);
+        let read = page(xml).unwrap();
         let expect = Page {
             keys: vec!["a b+c\nd".into()],
             prefixes: vec!["e\u{e9}/".into()],
@@ -93,9 +103,22 @@ mod tests {
             ..Page::default()
         };
         assert_eq!(read, expect);
-        let plain = b"<R><Contents><Key>a+b&lt;%41&#10;</Key></Contents><NextContinuationToken>x</NextContinuationToken></R>";
-        assert_eq!(page(plain), Page { keys: vec!["a+b<%41\n".into()], ..Page::default() });
-        assert_eq!(page(b"<broken"), Page::default());
+        let plain = b"<ListBucketResult><Contents><Key>a+b&lt;%41&#10;</Key></Contents>\
+            <NextContinuationToken>x</NextContinuationToken></ListBucketResult>";
+        let expect = Page { keys: vec!["a+b<%41\n".into()], ..Page::default() };
+        assert_eq!(page(plain).unwrap(), expect);
+        for not_whole in [
+            "",
+            "<broken",
+            "<ListBucketResult><Contents><Key>a</Key></Contents>",
+            "<ListBucketResult><Contents><Key>a</Con></ListBucketResult>",
+            "<html><body>Please sign in</body></html>",
+            "<Error><Code>InternalError</Code></Error>",
+        ] {
+            assert_eq!(page(not_whole.as_bytes()).unwrap_err().status(), Status::Temporary, "{not_whole}");
+        }
+        let endless = b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
+        assert!(page(endless).unwrap_err().to_string().contains("not how to ask for it"));
     }
 
     #[test]
@@ -106,8 +129,10 @@ mod tests {
         let pair = |key: &str, id: &str| (key.to_owned(), id.to_owned());
         let expect =
             Uploads { uploads: vec![pair("a & b", "1"), pair("a", "2")], next: Some(pair("a", "2")) };
-        assert_eq!(uploads(xml), expect);
-        assert_eq!(uploads(b"<ListMultipartUploadsResult/>"), Uploads::default());
+        let at: Location = "s3://bucket/".parse().unwrap();
+        assert_eq!(uploads(&at, xml).unwrap(), expect);
+        assert_eq!(uploads(&at, b"<ListMultipartUploadsResult/>").unwrap(), Uploads::default());
+        assert!(uploads(&at, b"<ListBucketResult/>").is_err());
     }
 
     #[test]
