@@ -67,14 +67,27 @@ def test_likely_mistakes_get_a_hint(run: Run, tmp_path: Path) -> None:
     assert notes("--", "wc", "-l", "{in}") == []
     (said,) = notes("--", "wc", "-l")
     assert "has no {in}" in said
-    (said,) = notes("--shell", "--", "wc -l '{in}'")
-    assert "{in} stands in quotes" in said
+    assert notes("--shell", "--", "wc -l '{in}'") == []
     (said,) = notes("--", "wc", "-l", "{in}", ">", "x")
     assert "without --shell the word `>`" in said
     (said,) = notes("--", "sh", "tools/count.sh", "{in}")
     assert "`--with tools/count.sh`" in said
     (said,) = notes("--", "wc", "~/x", "{in}")
     assert "`~/x` stands for itself" in said
+
+
+def test_a_name_is_read_back_whatever_quotes_are_around_it(run: Run, tmp_path: Path) -> None:
+    names = ["$(touch ran).txt", "`touch ran`.txt", "it's.txt", 'a "b" \\.txt', "a b.txt", "plain.txt"]
+    (tmp_path / "in").mkdir()
+    for name in names:
+        (tmp_path / "in" / name).write_text(name)
+    line = "cat \"{in}\" '{in}' {in}; printf %s \"$(basename \"{name}\")\"; ! test -e ran"
+    done = run("map", "in/*", "--shell", "--out", "out/{name}", "--", f"({line}) > '{{out}}'", cwd=tmp_path)
+    assert done.notes == []
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {n: n * 4 for n in names}
+    (tmp_path / "list.txt").write_text('cat "{in:in/$(touch ran).txt}" > "{out:two words}"\n')
+    run("run", "list.txt", cwd=tmp_path)
+    assert (tmp_path / "two words").read_text() == names[0] and not (tmp_path / "ran").exists()
 
 
 def test_lists_take_patterns_and_directories_and_hint_at_scripts(run: Run, tmp_path: Path) -> None:

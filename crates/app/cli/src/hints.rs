@@ -43,14 +43,7 @@ pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
                 .to_string(),
         );
     }
-    if map.shell {
-        let quoted = map.command.iter().find_map(|line| quoted_hole(line, map.holes));
-        hints.extend(quoted.map(|hole| {
-            format!(
-                "{{{hole}}} stands in quotes, and gets quotes of its own where it needs them; leave yours out"
-            )
-        }));
-    } else {
+    if !map.shell {
         let of_shell = word_of_shell(map.command);
         hints.extend(
             of_shell.map(|word| {
@@ -89,30 +82,6 @@ pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
 /// Whether a path is below a directory.
 fn is_below(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))
-}
-
-/// A hole that is inside quotes in a line for the shell.
-fn quoted_hole<'h>(line: &str, holes: &'h [String]) -> Option<&'h str> {
-    let mut quote = None;
-    let mut chars = line.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match (c, quote) {
-            ('\\', None | Some('"')) => drop(chars.next()),
-            ('\'' | '"', None) => quote = Some(c),
-            (c, Some(q)) if c == q => quote = None,
-            ('{', Some(_)) => {
-                let after = &line[at + 1..];
-                let is_here = |hole: &&String| {
-                    after.strip_prefix(hole.as_str()).is_some_and(|end| end.starts_with('}'))
-                };
-                if let Some(hole) = holes.iter().find(is_here) {
-                    return Some(hole);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
 }
 
 /// Programs whose words are names of files, so that a pattern among them is meant for a shell.
@@ -292,8 +261,8 @@ mod tests {
             (&["cp", "*", "{in}"], false, Some("without --shell the word `*`")),
             (&["find", ".", "-name", "*.x", "-newer", "{in}"], false, None),
             (&["wc < {in} > {out}"], true, None),
-            (&["wc '{in}'"], true, Some("{in} stands in quotes")),
-            (&["echo \"a {stem} b\""], true, Some("{stem} stands in quotes")),
+            (&["wc '{in}'"], true, None),
+            (&["echo \"a {stem} b\""], true, None),
             (&["awk '{print $1}' {in}"], true, None),
             (&["echo \\'{in}\\'"], true, None),
             (&["cat", "~/x", "{in}"], false, Some("the `~` in `~/x`")),

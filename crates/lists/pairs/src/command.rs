@@ -1,7 +1,7 @@
 //! The command of `eyas pairs`: words with `{a}`, `{b}` or `{pairs}`.
 
 use eyas_runner::shell::words_here;
-use eyas_tasklist::{Error, Holes, Segment, parse_holes, quoted};
+use eyas_tasklist::{Error, Holes, Segment, fill, fill_line, parse_holes};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hole {
@@ -61,9 +61,9 @@ impl Command {
     }
 
     /// The program and its arguments, with `fill` in the places of holes.
-    pub fn filled(&self, fill: impl Fn(Hole) -> String) -> Vec<String> {
-        let value = |hole| if self.is_for_shell { quoted(&fill(hole)) } else { fill(hole) };
-        let words = self.words.iter().map(|word| eyas_tasklist::fill(word, &value));
+    pub fn filled(&self, value: impl Fn(Hole) -> String) -> Vec<String> {
+        let fill = if self.is_for_shell { fill_line } else { fill };
+        let words = self.words.iter().map(|word| fill(word, &value));
         match self.is_for_shell {
             true => words_here(&words.collect::<String>()),
             false => words.collect(),

@@ -15,7 +15,7 @@ use crate::list::Builder;
 use crate::location;
 use crate::read::{ReadOptions, explain};
 use crate::several::Several;
-use crate::template::quoted;
+use crate::shell::{LineQuotes, quoted};
 use crate::{TaskList, map};
 use eyas_terms::array::Command;
 use std::collections::{HashMap, HashSet};
@@ -71,9 +71,10 @@ fn task<'l>(
 ) -> Result<Task<'l>> {
     let (mut inputs, mut outputs): (Vec<File<'l>>, Vec<File<'l>>) = (vec![], vec![]);
     let mut names = Names::default();
-    let mut command = String::new();
+    let (mut command, mut quotes) = (String::new(), LineQuotes::default());
     let mut rest = line;
     while let Some((at, mark)) = next_mark(rest) {
+        quotes.pass(&rest[..at]);
         command.push_str(&rest[..at]);
         let path = &rest[at + mark.len()..];
         let Some(end) = path.find('}') else {
@@ -95,7 +96,7 @@ fn task<'l>(
                     location: format!("{at}{below}").into(),
                 }));
             }
-            command.push_str(&quoted(&map::dashed(&name)));
+            command.push_str(&quotes.word(&map::dashed(&name)));
             continue;
         }
         if mark == INPUT && is_url_folder(path) {
@@ -106,7 +107,7 @@ fn task<'l>(
                     location: at.clone().into(),
                 }));
             }
-            command.push_str(&quoted(&map::dashed(&name)));
+            command.push_str(&quotes.word(&map::dashed(&name)));
             continue;
         }
         let found = match mark == INPUT && !path.ends_with('/') && stands_for_several(path) {
@@ -120,7 +121,7 @@ fn task<'l>(
             if n > 0 {
                 command.push(' ');
             }
-            command.push_str(&quoted(&map::dashed(&name)));
+            command.push_str(&quotes.word(&map::dashed(&name)));
             if is_new {
                 files.push(File { name: Some(name.into()), location: at.into() });
             }

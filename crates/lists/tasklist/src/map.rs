@@ -26,8 +26,9 @@ use crate::line::Task;
 use crate::list::{Builder, Refused, TaskList};
 use crate::made;
 use crate::rows::{self, Column, Name};
+use crate::shell::LineQuotes;
 use crate::spec::MapSpec;
-use crate::template::{self, Hole, Holes, Part, Segment, quoted};
+use crate::template::{self, Hole, Holes, Part, Segment};
 use crate::{glob, location};
 use eyas_terms::array::{Command, NEW_NAME, Pattern, Piece, TaskArray, TaskForm, stem};
 use eyas_terms::needs::Needs;
@@ -400,15 +401,13 @@ impl Making<'_> {
             };
             outputs.push(File { name: Some(name.into()), location: location.into() });
         }
-        let word = |hole: Hole| {
-            let text = match hole {
-                Hole::Out(k) => dashed(outputs[k].name.as_deref().unwrap_or_default()),
-                Hole::Column { column, part } => texts[column].part(part, true),
-                Hole::Index => index.to_string(),
-            };
-            if spec.shell { quoted(&text) } else { text }
+        let word = |hole: Hole| match hole {
+            Hole::Out(k) => dashed(outputs[k].name.as_deref().unwrap_or_default()),
+            Hole::Column { column, part } => texts[column].part(part, true),
+            Hole::Index => index.to_string(),
         };
-        let mut words = templates.command.iter().map(|t| Cow::Owned(template::fill(t, &word)));
+        let fill = if spec.shell { template::fill_line } else { template::fill };
+        let mut words = templates.command.iter().map(|t| Cow::Owned(fill(t, &word)));
         let command = match spec.shell {
             true => Command::Shell(words.next().unwrap_or_default()),
             false => Command::Exec(words.collect()),
@@ -723,10 +722,13 @@ fn split_at_marks(text: &str, mark: &str) -> Pattern {
 }
 
 fn word_pattern(template: &[Segment<Hole>], names: &[Pattern], shell: bool) -> Pattern {
-    let mut pieces = Vec::new();
+    let (mut pieces, mut quotes) = (Vec::new(), LineQuotes::default());
     for segment in template {
         match segment {
-            Segment::Text(text) => pieces.push(Piece::Literal(text.clone())),
+            Segment::Text(text) => {
+                quotes.pass(text);
+                pieces.push(Piece::Literal(text.clone()));
+            }
             Segment::Hole(Hole::Out(k)) => {
                 let name = &names[*k];
                 if matches!(name.0.first(), Some(Piece::Literal(text)) if text.starts_with('-')) {
@@ -734,7 +736,7 @@ fn word_pattern(template: &[Segment<Hole>], names: &[Pattern], shell: bool) -> P
                 }
                 // Digits need no quotes, so quoting each piece quotes the whole.
                 pieces.extend(name.0.iter().map(|piece| match piece {
-                    Piece::Literal(text) if shell => Piece::Literal(quoted(text)),
+                    Piece::Literal(text) if shell => Piece::Literal(quotes.word(text)),
                     piece => piece.clone(),
                 }));
             }

@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::line::Task;
 use crate::location::{self, RUN_FILE};
+use crate::map::dashed;
+use crate::shell::LineQuotes;
 use eyas_terms::array::{Command, file_name};
 use std::borrow::Cow;
 
@@ -171,17 +173,18 @@ fn fill<'a>(command: &Command<Cow<'a, str>>, names: &[String]) -> Command<Cow<'a
                 .collect(),
         ),
         Command::Shell(line) => {
-            let quoted: Vec<String> = names.iter().map(|name| quoted(name)).collect();
-            Command::Shell(line.replace(HOLE, &quoted.join(" ")).into())
+            let (mut out, mut quotes) = (String::new(), LineQuotes::default());
+            for (n, text) in line.split(HOLE).enumerate() {
+                if n > 0 {
+                    let words: Vec<String> = names.iter().map(|name| quotes.word(&dashed(name))).collect();
+                    out.push_str(&words.join(" "));
+                }
+                quotes.pass(text);
+                out.push_str(text);
+            }
+            Command::Shell(out.into())
         }
     }
-}
-
-/// The name as one word for the shell that is not mistaken for an option.
-fn quoted(name: &str) -> String {
-    let name = if name.starts_with('-') { format!("./{name}") } else { name.to_owned() };
-    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+,:=@".contains(c));
-    if is_plain { name } else { format!("'{}'", name.replace('\'', r"'\''")) }
 }
 
 fn name_of(file: &File<'_>) -> String {

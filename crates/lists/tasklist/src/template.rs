@@ -1,6 +1,7 @@
 //! Words with holes: `cut/{stem}.npy`. `{{` and `}}` stand for braces.
 
 use crate::error::{Error, Result, shown};
+use crate::shell::LineQuotes;
 use eyas_text::line_of;
 use eyas_text::nearest;
 
@@ -156,13 +157,19 @@ pub fn fill<H: Copy>(template: &[Segment<H>], value: &dyn Fn(H) -> String) -> St
     out
 }
 
-/// `word` quoted so that the shell reads it back unchanged.
-pub fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+=:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.into();
+/// The same for a line that a shell reads, which reads each value back as it is.
+pub fn fill_line<H: Copy>(template: &[Segment<H>], value: &dyn Fn(H) -> String) -> String {
+    let (mut out, mut quotes) = (String::new(), LineQuotes::default());
+    for segment in template {
+        match segment {
+            Segment::Text(text) => {
+                quotes.pass(text);
+                out.push_str(text);
+            }
+            Segment::Hole(hole) => out.push_str(&quotes.word(&value(*hole))),
+        }
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    out
 }
 
 #[cfg(test)]
@@ -215,15 +222,6 @@ mod tests {
         ] {
             let error = parse("the word", text, &all()).unwrap_err().to_string();
             assert!(error.contains(expect) && error.contains("`{{`"), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn quoting() {
-        for (word, expect) in
-            [("a.b/c-1", "a.b/c-1"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("", "''"), ("a\nb", "'a\nb'")]
-        {
-            assert_eq!(quoted(word), expect);
         }
     }
 }
