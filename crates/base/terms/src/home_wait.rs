@@ -16,7 +16,8 @@
 //! others and not this one by chance, and this transfer is tried again until it has itself waited for the limit.
 //!
 //! Once a home has been silent for longer than the limit, what is new does not try at all: it fails with the reason of
-//! the last try, so that a run whose home is gone ends soon. One transfer in [`WAIT_NS_MAX`] still tries.
+//! the last try, so that a run whose home is gone ends soon. One transfer in [`WAIT_NS_MAX`] still tries. A home that has said
+//! itself to one transfer alone that it is busy has not been silent: that may be the one object.
 //!
 //! An outage is over when the home answers, or when nobody has waited for it for a while: what is heard later is
 //! a new outage, which is waited for anew.
@@ -101,6 +102,10 @@ struct Outage {
     since: Timestamp,
     last: Timestamp,
     why: String,
+    /// Transfers that have failed in it.
+    n_failed: u32,
+    /// Some of them have heard nothing of the home.
+    is_silent: bool,
 }
 
 #[derive(Debug, Default)]
@@ -161,10 +166,19 @@ impl HomeWait {
         if known.n_waiting == 0 {
             known.outage.take_if(is_old);
         }
-        let outage = known.outage.get_or_insert_with(|| Outage { since: now, last: now, why: String::new() });
+        let is_new = known.outage.is_none();
+        let outage = known.outage.get_or_insert_with(|| Outage {
+            since: now,
+            last: now,
+            why: String::new(),
+            n_failed: 0,
+            is_silent: false,
+        });
         outage.last = now;
         why.clone_into(&mut outage.why);
         let is_busy = std::mem::take(&mut tries.is_busy);
+        outage.n_failed += u32::from(is_new || tries.is_first());
+        outage.is_silent |= !is_busy;
         if is_busy {
             tries.busy_since.get_or_insert(now);
         }
@@ -195,7 +209,8 @@ impl HomeWait {
     pub fn refuse<'a>(&'a mut self, now: Timestamp, home: &'a str) -> Option<Away<'a>> {
         let for_ns = self.overdue_ns(now, home)?;
         let outage = self.homes.get_mut(home)?.outage.as_mut()?;
-        if now.since_ns(outage.last) >= WAIT_NS_MAX {
+        let is_of_one = outage.n_failed == 1 && !outage.is_silent;
+        if is_of_one || now.since_ns(outage.last) >= WAIT_NS_MAX {
             outage.last = now;
             return None;
         }
@@ -318,6 +333,26 @@ mod tests {
         tries.heard_busy();
         assert!(homes.failed(at(1), "new", &mut tries, "too many clients", 0).is_some());
         assert_eq!(homes.failed(at(121), "new", &mut tries, "too many clients", 0), None);
+    }
+
+    #[test]
+    fn one_object_of_a_busy_home_keeps_no_others_from_trying() {
+        let mut homes = homes();
+        let fail = |homes: &mut HomeWait, tries: &mut Tries, now: u64| {
+            tries.heard_busy();
+            homes.failed(at(now), "h", tries, "503", 0)
+        };
+        let mut one = Tries::of_input();
+        assert!(fail(&mut homes, &mut one, 1).is_some() && fail(&mut homes, &mut one, 122).is_none());
+        assert_eq!(homes.refuse(at(123), "h"), None);
+        // Where the next one hears it, too, it is the home, until that answers.
+        assert_eq!(fail(&mut homes, &mut Tries::of_input(), 123), None);
+        assert!(homes.refuse(at(124), "h").is_some());
+        assert!(homes.answered(at(125), "h", &mut Tries::of_input()).is_some());
+        assert_eq!(homes.refuse(at(126), "h"), None);
+        // A home that one transfer does not reach at all may be gone.
+        assert!(homes.failed(at(130), "h", &mut Tries::of_input(), "refused", 0).is_some());
+        assert!(homes.refuse(at(251), "h").is_some());
     }
 
     #[test]
