@@ -261,7 +261,7 @@ pub struct PolicyArgs {
     /// that does not hear its dispatcher
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = values::lease)]
     pub lease: u64,
-    /// Write no event log; then there are no reports and no explanations
+    /// Write no event log; then there are no reports and no explanations, and nothing that tasks print is kept
     #[arg(long)]
     pub no_event_log: bool,
     /// Which ended runs a cluster that stays remembers.

@@ -10,7 +10,7 @@ use crate::hints::{self, MapWords};
 use crate::print::{plural, reason};
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
-use crate::running::{RunRequest, nothing_to_do, run_list, what_is_left};
+use crate::running::{RunRequest, may_print, nothing_to_do, run_list, what_is_left};
 use crate::{Exit, Fault, workflow};
 use clap::Args;
 use eyas_client::JoinFile;
@@ -309,8 +309,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         is_here,
         args.csv.as_deref().or(args.tsv.as_deref()),
     )?;
-    let is_default = prints_nothing_else && !args.json && !args.no_print && !args.cluster.policy.no_event_log;
-    let prints = args.print || is_default;
+    let is_default = prints_nothing_else && !args.json && !args.no_print;
+    let prints = may_print(args.print || is_default, &args.cluster);
     let declare = args.to_list.filter(|_| args.watch.watch);
     run_list(RunRequest { prints, declare, ..request }, join.as_ref(), &args.cluster, args.json)
 }

@@ -6,7 +6,7 @@ use crate::environment::{EnvArgs, WatchArgs};
 use crate::help::{self, EXIT_STATUS};
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
-use crate::running::{RunRequest, nothing_to_do, run_list, say_hints, what_is_left};
+use crate::running::{RunRequest, may_print, nothing_to_do, run_list, say_hints, what_is_left};
 use crate::workflow::{ListFile, WorkflowArgs};
 use crate::{Exit, Fault};
 use clap::Args;
@@ -60,7 +60,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     args.env.add_to(&mut list)?;
     args.watch.add_to(&mut list)?;
     // A user who writes lines for a shell wants to see their output.
-    let prints = file.is_of_commands() && !args.json && !cluster.policy.no_event_log;
+    let prints = may_print(file.is_of_commands() && !args.json, &cluster);
     let left = what_is_left(list, Origin::File(args.tasks.clone()), &args.resume, join.as_ref())?;
     let Some(request) = left else { return nothing_to_do(args.json) };
     let request = RunRequest { keep: args.keep, prints, declare: args.to_list, ..request };

@@ -30,6 +30,15 @@ pub fn nothing_to_do(json: bool) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
+/// Whether what tasks print is shown where it `would` be; without an event log nothing of it is kept, which is said.
+pub fn may_print(would: bool, args: &ClusterArgs) -> bool {
+    let may = !args.policy.no_event_log;
+    if would && !may {
+        eyas_text::say!("note: what the tasks print is neither kept nor shown (--no-event-log)");
+    }
+    would && may
+}
+
 pub fn say_hints(list: &TaskList) -> Result<(), Fault> {
     hints::of_list(list, &dirs::working()?).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
     Ok(())
