@@ -881,6 +881,18 @@ def test_the_results_that_are_there_are_given_beside_errors(cluster: eyas.Cluste
         list(programs.results(return_exceptions=True))
 
 
+def test_each_failure_of_a_run_has_its_reason_however_many_there_are(cluster: eyas.Cluster, here: Path) -> None:
+    with pytest.raises(eyas.WorkerLost):
+        list(cluster.map(os._exit, [3] * 60, name="gone"))
+    (run,) = cluster.runs("gone")
+    lost = list(run.results(return_exceptions=True))
+    assert len(lost) == 60 and all(isinstance(one, eyas.WorkerLost) for one in lost)
+    assert all("ended without an answer, with status 3" in str(one) for one in lost)
+    programs = cluster.map("sh -c 'exit 4' {in}", numbers(here, 60))
+    assert programs.wait(60, check=False)
+    assert {task.reason for task in programs.tasks()} == {"the program ended with status 4"}
+
+
 def test_a_map_with_a_name_goes_on_when_its_client_ends(cluster: eyas.Cluster, here: Path) -> None:
     gate, array = here / "gate", np.arange(20_000.0)
 

@@ -12,6 +12,7 @@ class EndedTask(TypedDict):
     id: str
     state: str
     reason: str | None
+    ended_itself: bool
     n_attempts: int
     attempt: int
     stdout: tuple[bytes, bytes, int]

@@ -1147,14 +1147,6 @@ class Calls:
         return None, raised
 
 
-# Why there is no answer, where the function or something else ended its worker.
-_NO_ANSWER = (
-    "the program ended without an answer",
-    "the program closed its connection",
-    "its slot's process was ended by signal ",
-)
-
-
 def _answer_of(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> tuple[bytes, Any, bytes]:
     """The kind of what the worker answered, what it said, and what the function printed. Errors: TaskFailed, there is no answer."""
     if task["state"] == "cancelled":
@@ -1171,10 +1163,8 @@ def _answer_of(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> t
     if not kind or (task["state"] == "failed" and kind in b"RF"):
         stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
         reason = task["reason"] or "it did not say what it returned"
-        if reason.startswith(_NO_ANSWER):
+        if task["ended_itself"]:
             raise WorkerLost(task["id"], run, reason, stderr)
-        if reason.startswith(("the program ended with status ", "the program was ended by signal ")):
-            raise WorkerLost(task["id"], run, f"{reason} before the function returned", stderr)
         raise TaskFailed(task["id"], run, reason, stderr)
     value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))
     return kind, value, printed

@@ -78,6 +78,7 @@ async fn ended(dirs: &[PathBuf], run: Option<RunId>, task: &str) -> Result<Exit,
         state,
         reason: story.reason,
         attempts: story.printed.iter().map(to_message).collect(),
+        ..TaskPrinted::default()
     };
     let mut seen = ShownOutput::default();
     let lost_bytes = show_new(&printed, &mut seen, &mut Whole::Ended(dirs)).await?;
@@ -244,6 +245,7 @@ fn failed_ended(dirs: &[PathBuf], run: Option<RunId>) -> Result<Exit, Fault> {
             state: PrintedState::Failed,
             reason: Some(task.message.clone()),
             attempts: task.printed.iter().map(to_message).collect(),
+            ..TaskPrinted::default()
         })?;
     }
     if failed.is_empty() {

@@ -7,7 +7,7 @@ use eyas_client::{Client, JoinFile};
 use eyas_cluster::reach::reach;
 use eyas_cluster::watch::WATCH_PARTS;
 use eyas_net::NetError;
-use eyas_terms::RunId;
+use eyas_terms::{FailureKind, RunId};
 use eyas_wire::message::{PrintedState, ReplyBody, TaskPrinted};
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -23,6 +23,8 @@ pub struct EndedTask {
     /// `done`, `failed` or `cancelled`.
     pub state: &'static str,
     pub reason: Option<String>,
+    /// The task failed because its program ended by itself, with an exit status or by a signal that eyas did not send.
+    pub ended_itself: bool,
     pub n_attempts: u64,
     pub attempt: u32,
     /// What the last attempt printed: what is kept of the beginning, what is kept of the end, and how many bytes there were.
@@ -44,6 +46,7 @@ impl EndedTask {
             id: task.user_id,
             state,
             reason: task.reason,
+            ended_itself: matches!(task.failure, Some(FailureKind::ExitCode(_) | FailureKind::Signal(_))),
             n_attempts,
             attempt: last.attempt.0,
             stdout: bytes(last.stdout),

@@ -2,7 +2,8 @@
 //!
 //! A log is a sequence of *lives*, one per dispatcher process. Each starts with a [`Header`]; every later
 //! line is a [`Line`]: an event that went into the core, or an action that came out, in that order and with
-//! the time that the core was given. The output of programs is in a second file of [`PrintedLine`]s.
+//! the time that the core was given. The output of programs is in a second file, of [`PrintedLine`]s and
+//! [`FailureLine`]s.
 //! `docs/reference/event-log.md` describes both for users.
 //!
 //! Not here: files. `eyas-runtime` writes them, `eyas-report` reads them.
@@ -92,6 +93,13 @@ pub struct PrintedLine {
     pub attempt: AttemptNo,
     pub stdout: PrintedStream,
     pub stderr: PrintedStream,
+}
+
+/// Why a task has failed, beside what its attempts printed.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct FailureLine {
+    pub task: TaskId,
+    pub failure: Failure,
 }
 
 /// Adds what an attempt printed to what its task printed so far. A dispatcher that was started again hears it once more where the

@@ -57,6 +57,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+pub use writer::Failure;
 use writer::{Shared, Sleeps, State, Writer};
 
 /// Number of a record: 1 for the first ever appended; 0 stands for "none yet".
@@ -266,8 +267,12 @@ impl Journal {
     }
 
     /// Has the writer thread call this before it writes a batch, when no further record comes into the batch: what its records speak
-    /// of can be brought to the disk before them. It must not wait for the journal. The first call counts.
-    pub fn call_before_writes(&self, call: impl Fn() + Send + std::marker::Sync + 'static) {
+    /// of can be brought to the disk before them. Where it fails, the journal stalls as if the batch could not be written. It must not
+    /// wait for the journal. The first call counts.
+    pub fn call_before_writes(
+        &self,
+        call: impl Fn() -> std::result::Result<(), Failure> + Send + std::marker::Sync + 'static,
+    ) {
         let _ = self.shared.before_write.set(Box::new(call));
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub dir: PathBuf,
     pub options: Options,
     /// See [`crate::Journal::call_before_writes`].
-    pub before_write: OnceLock<Box<dyn Fn() + Send + std::marker::Sync>>,
+    pub before_write: OnceLock<Box<dyn Fn() -> std::result::Result<(), Failure> + Send + std::marker::Sync>>,
     state: Mutex<State>,
     /// The writer waits here for work.
     pub work: Condvar,
@@ -140,10 +140,11 @@ impl State {
 }
 
 /// A failed step of the writer.
-struct Failure {
-    operation: &'static str,
-    path: PathBuf,
-    error: io::Error,
+pub struct Failure {
+    /// As an infinitive: "write a batch to the journal".
+    pub operation: &'static str,
+    pub path: PathBuf,
+    pub error: io::Error,
 }
 
 impl Failure {
@@ -276,7 +277,7 @@ impl<'a> Writer<'a> {
     /// Makes one try to write the batch durably. After a failure the files are as good as before.
     fn commit(&mut self) -> Result<(), Failure> {
         if let Some(call) = self.shared.before_write.get() {
-            call();
+            call()?;
         }
         // A segment is named by its first record, so an empty one needs no successor.
         let is_full = |current: &mut Current| {

@@ -3,10 +3,9 @@
 //! The grammar is [`eyas_core::log`]'s.
 //!
 //! Lines are made at once from data that is at hand anyway, and handed over in pieces to a thread that
-//! writes. So the dispatcher never waits for the disk, and nothing is copied to be logged. When the disk is
-//! full, lines are lost and counted, and the dispatcher reports that: the log is for users and replays, while
-//! promises rest on the journal. What a task printed is promised with its end, so the journal waits for it
-//! ([`EventLog::waits_for_printed`]).
+//! writes. So the dispatcher never waits for the disk, and nothing is copied to be logged. What a task printed is
+//! promised with its end, so the journal waits for it ([`EventLog::waits_for_printed`]). A disk that refuses is waited for, as the
+//! journal does, which says so. Lines are lost only where the dispatcher ends while the disk still refuses.
 //!
 //! Lines that are only about forgotten runs are removed when a thread has written the rest anew ([`cut`]). What users ask
 //! from the files is read in [`asked`].
@@ -18,7 +17,10 @@ pub(crate) mod whole;
 pub use cut::Needed;
 use cut::Shortened;
 use eyas_core::event::{Action, Event};
-use eyas_core::log::{EVENTS_FILE, Header, PRINTED_FILE, PrintedBytes, PrintedLine, PrintedStream};
+use eyas_core::log::{
+    EVENTS_FILE, FailureLine, Header, PRINTED_FILE, PrintedBytes, PrintedLine, PrintedStream,
+};
+use eyas_journal::Failure;
 use eyas_net::Writer;
 use eyas_terms::{TaskId, Timestamp};
 use eyas_wire::message::{Captured, Printed, PrintedPart, ToExecutor};
@@ -27,8 +29,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+use std::time::Duration;
 use whole::Wholes;
 pub use whole::read_part;
 
@@ -100,12 +103,15 @@ const PIECE_BYTES: usize = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Written pieces that wait to be filled again.
 const SPARES_MAX: usize = 4;
+/// Between two tries of a write that the disk has refused.
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 /// Room for the first line.
 const LINE_ROOM_BYTES: usize = 1 << 10;
 
 enum Order {
     Lines(Lines),
     Printed(Box<Printed>),
+    Failure(Box<FailureLine>),
     /// A part of all that an attempt printed; the writer is for its executor, which waits until it is written.
     Part(PrintedPart, Writer),
     Flush(mpsc::Sender<()>),
@@ -123,12 +129,11 @@ struct Lines {
     /// twice as much for each of the many small parts of a line.
     text: Vec<u8>,
     n_bytes: usize,
-    n: u64,
 }
 
 impl Lines {
     fn with_room(n_bytes: usize) -> Lines {
-        Lines { text: vec![0; n_bytes], n_bytes: 0, n: 0 }
+        Lines { text: vec![0; n_bytes], n_bytes: 0 }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -141,7 +146,7 @@ impl Lines {
     }
 
     fn clear(&mut self) {
-        (self.n_bytes, self.n) = (0, 0);
+        self.n_bytes = 0;
     }
 
     fn push(&mut self, value: &impl Serialize) {
@@ -154,7 +159,6 @@ impl Lines {
                     let end = self.text.len() - n_free;
                     self.text[end] = b'\n';
                     self.n_bytes = end + 1;
-                    self.n += 1;
                     return;
                 }
                 // The line did not fit and is written again from its beginning.
@@ -165,43 +169,88 @@ impl Lines {
     }
 }
 
-/// How many outputs of attempts the thread was given, and how many of them are in the file.
+/// How many lines of `printed.jsonl` the thread was given, and how many of them are in the file.
 #[derive(Default)]
 struct WrittenOutputs {
     n_given: AtomicU64,
     /// Somebody waits for so many.
     n_wanted: AtomicU64,
-    n_written: Mutex<u64>,
-    grown: Condvar,
+    written: Mutex<Written>,
+    changed: Condvar,
+    /// The log ends: nobody waits any more for a disk that refuses.
+    is_ending: AtomicBool,
+}
+
+#[derive(Default)]
+struct Written {
+    n: u64,
+    /// The file that the disk takes no more of, and why, while it does not.
+    refused: Option<(PathBuf, io::ErrorKind, String)>,
 }
 
 impl WrittenOutputs {
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.n_written.lock().expect("no code panics with it")
+    fn lock(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().expect("no code panics with it")
     }
 
-    /// Waits until all that were given so far are in the file.
-    fn wait(&self) {
+    /// Waits until all that were given so far are in the file. Errors: the disk refuses, which may go on for long.
+    fn wait(&self) -> Result<(), Failure> {
         let n_given = self.n_given.load(Ordering::Acquire);
-        let mut n_written = self.lock();
-        while *n_written < n_given {
+        let mut written = self.lock();
+        while written.n < n_given {
+            if let Some((path, kind, message)) = &written.refused {
+                let error = io::Error::new(*kind, message.clone());
+                return Err(Failure { operation: "write the event log", path: path.clone(), error });
+            }
             self.n_wanted.store(n_given, Ordering::Release);
-            n_written = self.grown.wait(n_written).expect("no code panics with it");
+            written = self.changed.wait(written).expect("no code panics with it");
+        }
+        Ok(())
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Written)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// The file of what programs printed, in the thread that writes it.
+struct PrintedFile {
+    file: Appender,
+    /// The lines that the thread has taken, and those of them that are in the file.
+    n_taken: u64,
+    n_flushed: u64,
+    waited: Arc<WrittenOutputs>,
+}
+
+impl PrintedFile {
+    fn line(&mut self, value: &impl Serialize) {
+        self.file.line(value);
+        self.n_taken += 1;
+    }
+
+    fn flush(&mut self) {
+        if self.file.flush() && self.n_flushed < self.n_taken {
+            self.n_flushed = self.n_taken;
+            self.waited.set(|written| written.n = self.n_flushed);
         }
     }
 
-    fn written(&self, n: u64) {
-        *self.lock() = n;
-        self.grown.notify_all();
+    fn flush_if_wanted(&mut self) {
+        if (self.n_flushed + 1..=self.n_taken).contains(&self.waited.n_wanted.load(Ordering::Acquire)) {
+            self.flush();
+        }
     }
 }
 
 /// When the thread ends, nobody waits for it any more, however it ends.
-struct ThreadEnd(Arc<WrittenOutputs>);
-
-impl Drop for ThreadEnd {
+impl Drop for PrintedFile {
     fn drop(&mut self) {
-        self.0.written(u64::MAX);
+        self.waited.set(|written| {
+            if written.refused.is_none() {
+                written.n = u64::MAX;
+            }
+        });
     }
 }
 
@@ -212,29 +261,23 @@ pub struct EventLog {
     printed: Arc<WrittenOutputs>,
     /// Pieces that the thread has written: their memory is used again.
     spares: mpsc::Receiver<Lines>,
-    lost: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl EventLog {
     /// Appends to the log in `dir`, starting with `header`.
     pub fn open(dir: &Path, header: &Header) -> io::Result<EventLog> {
-        let mut events = Appender::open(dir.join(EVENTS_FILE))?;
-        let mut printed = Appender::open(dir.join(PRINTED_FILE))?;
+        let given = Arc::new(WrittenOutputs::default());
+        let mut events = Appender::open(dir.join(EVENTS_FILE), given.clone())?;
+        let file = Appender::open(dir.join(PRINTED_FILE), given.clone())?;
+        let mut printed = PrintedFile { file, n_taken: 0, n_flushed: 0, waited: given.clone() };
         events.line(header);
         let mut wholes = Wholes::new(dir);
         let mut is_being_cut = false;
         let mut next_cut = None;
-        let lost = Arc::new(AtomicU64::new(0));
         let (orders, queue) = mpsc::channel::<Order>();
         let (spare, spares) = mpsc::sync_channel::<Lines>(SPARES_MAX);
-        let counter = lost.clone();
-        let given = Arc::new(WrittenOutputs::default());
-        let thread_end = ThreadEnd(given.clone());
-        // The outputs that the thread has taken, and those of them that are in the file.
-        let (mut n_printed, mut n_flushed) = (0, 0);
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || {
-            let given = &thread_end.0;
             loop {
                 let order = match queue.try_recv() {
                     Ok(order) => order,
@@ -243,10 +286,6 @@ impl EventLog {
                         // No order is waiting, so flush: whoever reads the files now sees everything.
                         events.flush();
                         printed.flush();
-                        if n_printed > n_flushed {
-                            n_flushed = n_printed;
-                            given.written(n_flushed);
-                        }
                         match queue.recv() {
                             Ok(order) => order,
                             Err(_) => break,
@@ -259,10 +298,8 @@ impl EventLog {
                         lines.clear();
                         let _ = spare.try_send(lines);
                     }
-                    Order::Printed(p) => {
-                        printed.line(&to_line(&p));
-                        n_printed += 1;
-                    }
+                    Order::Printed(p) => printed.line(&to_line(&p)),
+                    Order::Failure(line) => printed.line(&*line),
                     Order::Part(part, executor) => {
                         let upto = wholes.write(&part).ok().map(|()| part.at + part.bytes.len() as u64);
                         let PrintedPart { task, attempt, .. } = part;
@@ -276,33 +313,29 @@ impl EventLog {
                     // More runs were forgotten meanwhile: they leave the log when this cut is over.
                     Order::Cut(needed, done) if is_being_cut => next_cut = Some((needed, done)),
                     Order::Cut(needed, done) => {
+                        printed.flush();
                         wholes.forget_before(needed.from_task);
-                        is_being_cut = begin_cut([&mut events, &mut printed], needed, done);
+                        is_being_cut = begin_cut([&mut events, &mut printed.file], needed, done);
                     }
                     Order::WrittenAnew(files) => {
                         is_being_cut = false;
-                        for (appender, shortened) in [&mut events, &mut printed].into_iter().zip(files) {
+                        for (appender, shortened) in [&mut events, &mut printed.file].into_iter().zip(files) {
                             if let Some(shortened) = shortened {
                                 shortened.replace(appender).unwrap_or_else(|e| say_whole(&e));
                             }
                         }
                         if let Some((needed, done)) = next_cut.take() {
-                            is_being_cut = begin_cut([&mut events, &mut printed], needed, done);
+                            is_being_cut = begin_cut([&mut events, &mut printed.file], needed, done);
                         }
                     }
                     Order::End => break,
                 }
-                if (n_flushed + 1..=n_printed).contains(&given.n_wanted.load(Ordering::Acquire)) {
-                    printed.flush();
-                    n_flushed = n_printed;
-                    given.written(n_flushed);
-                }
-                counter.store(events.lost + printed.lost, Ordering::Relaxed);
+                printed.flush_if_wanted();
             }
             events.flush();
             printed.flush();
         })?;
-        Ok(EventLog { lines: Lines::default(), orders, printed: given, spares, lost, thread: Some(thread) })
+        Ok(EventLog { lines: Lines::default(), orders, printed: given, spares, thread: Some(thread) })
     }
 
     /// Logs an event before it goes into the core.
@@ -326,7 +359,7 @@ impl EventLog {
 
     /// Gives the lines so far to the thread.
     pub fn hand_over(&mut self) {
-        if self.lines.n > 0 {
+        if self.lines.n_bytes > 0 {
             let empty =
                 self.spares.try_recv().unwrap_or_else(|_| Lines::with_room(PIECE_BYTES + PIECE_BYTES / 4));
             let _ = self.orders.send(Order::Lines(std::mem::replace(&mut self.lines, empty)));
@@ -334,8 +367,18 @@ impl EventLog {
     }
 
     pub fn printed(&self, printed: Box<Printed>) {
+        self.give_line(Order::Printed(printed));
+    }
+
+    /// Why a task has failed.
+    pub fn failure(&self, line: FailureLine) {
+        self.give_line(Order::Failure(Box::new(line)));
+    }
+
+    /// A line of what programs printed.
+    fn give_line(&self, order: Order) {
         self.printed.n_given.fetch_add(1, Ordering::Release);
-        let _ = self.orders.send(Order::Printed(printed));
+        let _ = self.orders.send(order);
     }
 
     /// Writes a part of what an attempt printed, and says so to its executor.
@@ -343,9 +386,8 @@ impl EventLog {
         let _ = self.orders.send(Order::Part(part, executor));
     }
 
-    /// What waits until the file has what attempts printed as far as [`EventLog::printed`] was given it. It wakes nobody: the thread has
-    /// been woken for the output.
-    pub fn waits_for_printed(&self) -> impl Fn() + Send + Sync + 'static {
+    /// What waits until `printed.jsonl` has all that it was given so far. It wakes nobody: the thread has been woken for the output.
+    pub fn waits_for_printed(&self) -> impl Fn() -> Result<(), Failure> + Send + Sync + 'static {
         let given = self.printed.clone();
         move || given.wait()
     }
@@ -363,16 +405,12 @@ impl EventLog {
         self.hand_over();
         let _ = self.orders.send(Order::Cut(needed, self.orders.clone()));
     }
-
-    /// The number of lines that the disk did not take.
-    pub fn n_lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
-    }
 }
 
 impl Drop for EventLog {
     fn drop(&mut self) {
         self.hand_over();
+        self.printed.is_ending.store(true, Ordering::Release);
         let _ = self.orders.send(Order::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -405,16 +443,17 @@ fn say_whole(error: &io::Error) {
     eyas_text::say!("eyas: the event log was not cleaned of forgotten runs, and goes on as it is: {error}");
 }
 
-/// A file that takes JSON lines and survives a full disk.
+/// A file that takes JSON lines. A disk that refuses is waited for: the journal, whose records of tasks' ends wait for what programs
+/// printed, says so. Else output and ends would be missing of tasks that are done.
 struct Appender {
     path: PathBuf,
     file: BufWriter<File>,
     line: Lines,
-    lost: u64,
+    waited: Arc<WrittenOutputs>,
 }
 
 impl Appender {
-    fn open(path: PathBuf) -> io::Result<Appender> {
+    fn open(path: PathBuf, waited: Arc<WrittenOutputs>) -> io::Result<Appender> {
         cut::discard_new(&path)?;
         let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(&path)?;
         // A killed process may have left half a line; the next one must not be glued to it.
@@ -427,7 +466,7 @@ impl Appender {
             }
         }
         let file = BufWriter::with_capacity(BUFFER_BYTES, file);
-        Ok(Appender { path, file, line: Lines::default(), lost: 0 })
+        Ok(Appender { path, file, line: Lines::default(), waited })
     }
 
     /// The bytes that are in the file, without those still to be written.
@@ -443,16 +482,40 @@ impl Appender {
         self.line = line;
     }
 
-    /// Pieces are smaller than the buffer, which takes a piece whole or not at all.
     fn write(&mut self, lines: &Lines) {
-        if self.file.write_all(lines.bytes()).is_err() {
-            self.lost += lines.n;
+        let mut rest = lines.bytes();
+        while !rest.is_empty() {
+            let Some(n_bytes) = self.insist(|file| file.write(rest)) else { return };
+            rest = &rest[n_bytes..];
         }
     }
 
-    fn flush(&mut self) {
-        if self.file.flush().is_err() {
-            self.lost += 1;
+    /// Gives whether all lines are in the file.
+    fn flush(&mut self) -> bool {
+        self.insist(BufWriter::flush).is_some()
+    }
+
+    /// Tries until the disk does it. `None`: it still refuses, and the log ends.
+    fn insist<T>(&mut self, mut each: impl FnMut(&mut BufWriter<File>) -> io::Result<T>) -> Option<T> {
+        let mut was_refused = false;
+        loop {
+            let error = match each(&mut self.file) {
+                Ok(done) => {
+                    if was_refused {
+                        self.waited.set(|written| written.refused = None);
+                    }
+                    return Some(done);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            was_refused = true;
+            let refused = (self.path.clone(), error.kind(), error.to_string());
+            self.waited.set(|written| written.refused = Some(refused));
+            if self.waited.is_ending.load(Ordering::Acquire) {
+                return None;
+            }
+            std::thread::sleep(REFUSED_PAUSE);
         }
     }
 }

@@ -421,8 +421,22 @@ pub struct TaskPrinted {
     pub state: PrintedState,
     /// Why the task failed, or what it waits for.
     pub reason: Option<String>,
+    /// What kind of failure that was, of a task that failed.
+    pub failure: Option<FailureKind>,
     /// The output of the task's attempts, including a running one, in that order.
     pub attempts: Vec<Printed>,
+}
+
+impl TaskPrinted {
+    /// The task failed, for this reason.
+    pub fn fail(&mut self, Failure { kind, message }: &Failure) {
+        (self.reason, self.failure) = (Some(message.clone()), Some(*kind));
+    }
+
+    /// Whether the task failed, and nothing here says why.
+    pub fn lacks_failure(&self) -> bool {
+        self.state == PrintedState::Failed && self.failure.is_none()
+    }
 }
 
 /// The state of a task, as far as printing is concerned.

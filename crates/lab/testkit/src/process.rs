@@ -231,13 +231,11 @@ impl Outside for Shell {
 
     fn log_printed(&mut self, _: Box<Printed>) {}
 
+    fn log_failure(&mut self, _: TaskId, _: &Failure) {}
+
     fn keep_printed(&mut self, _: u64, _: PrintedPart) {}
 
     fn log_settled(&mut self, _: bool) {}
-
-    fn n_log_lines_lost(&self) -> u64 {
-        0
-    }
 
     fn usage(&self) -> (u64, u64) {
         (0, 0)

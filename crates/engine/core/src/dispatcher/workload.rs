@@ -11,7 +11,7 @@ use crate::event::Known;
 use eyas_terms::array::{Pattern, TaskArray, TaskSpec};
 use eyas_terms::location::{CatalogLocation, RunScope};
 use eyas_terms::needs::Needs;
-use eyas_terms::{ArrayId, ObjectId, Outcome, OwnerId, RunId, TaskId, Timestamp};
+use eyas_terms::{ArrayId, Failure, ObjectId, Outcome, OwnerId, RunId, TaskId, Timestamp};
 use std::collections::BTreeMap;
 
 /// Failures that are kept per run for users to look at.
@@ -116,10 +116,10 @@ impl Workload {
         self.tasks.find_end(task)
     }
 
-    /// The message of a task's failure, if that failure is among the latest failures of its run.
-    pub fn failure_of(&self, task: TaskId) -> Option<String> {
+    /// A task's failure, if it is among the latest failures of its run.
+    pub fn failure_of(&self, task: TaskId) -> Option<&Failure> {
         let failures = &self.runs.get(&self.tasks.run_of(task))?.failures;
-        failures.iter().rev().find(|(of, _)| *of == task).map(|(_, failure)| failure.message.clone())
+        failures.iter().rev().find(|(of, _)| *of == task).map(|(_, failure)| failure)
     }
 
     /// Whether the task was submitted and its run has not been forgotten.

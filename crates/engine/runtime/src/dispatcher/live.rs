@@ -9,12 +9,12 @@ use crate::eventlog::asked::{About, Index, lines_about, printed_by, read_printed
 use crate::eventlog::whole::{drop_task, read_part};
 use crate::eventlog::{EventLog, Needed};
 use eyas_core::event::{Action, Event};
-use eyas_core::log::{EVENTS_FILE, PRINTED_FILE};
+use eyas_core::log::{EVENTS_FILE, FailureLine, PRINTED_FILE};
 use eyas_data::peer::{Ticket, TicketKey};
 use eyas_journal::{ErrorKind, Health, Journal};
 use eyas_net::Writer;
 use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey, with_live};
-use eyas_terms::{MemberId, RunId, TaskId, Timestamp};
+use eyas_terms::{Failure, MemberId, RunId, TaskId, Timestamp};
 use eyas_wire::message::*;
 use eyas_wire::relay::{Passed, RELAY_ITSELF};
 use eyas_wire::users::{KnownKeys, UserKey};
@@ -330,6 +330,12 @@ impl Outside for Live {
         }
     }
 
+    fn log_failure(&mut self, task: TaskId, failure: &Failure) {
+        if let Some(log) = &self.log {
+            log.failure(FailureLine { task, failure: failure.clone() });
+        }
+    }
+
     fn keep_printed(&mut self, connection: u64, part: PrintedPart) {
         let Some(writer) = self.writer(connection) else { return };
         match &self.log {
@@ -345,10 +351,6 @@ impl Outside for Live {
         if let Some(log) = self.log.as_mut().filter(|_| ticked) {
             log.hand_over();
         }
-    }
-
-    fn n_log_lines_lost(&self) -> u64 {
-        self.log.as_ref().map_or(0, EventLog::n_lost)
     }
 
     fn usage(&self) -> (u64, u64) {

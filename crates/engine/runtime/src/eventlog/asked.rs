@@ -7,7 +7,7 @@ use super::{task_of, to_message};
 use eyas_core::event::{Event, Offer};
 #[cfg(test)]
 use eyas_core::log::PRINTED_FILE;
-use eyas_core::log::{Header, Line, PrintedLine, What, add_printed};
+use eyas_core::log::{FailureLine, Header, Line, PrintedLine, What, add_printed};
 use eyas_terms::*;
 use eyas_wire::message::*;
 use std::collections::{BTreeMap, HashMap};
@@ -54,29 +54,36 @@ impl Index {
         }
     }
 
-    /// The output of the attempts of `task`.
-    fn read(&self, file: &mut BufReader<File>, task: TaskId) -> Vec<Printed> {
-        let mut found: Vec<Printed> = vec![];
-        for at in self.at.get(&task).into_iter().flatten() {
+    /// Adds the output of the attempts of `task`, and why it failed where that is missing.
+    fn add_to(&self, file: &mut BufReader<File>, task: &mut TaskPrinted) {
+        let (mut attempts, mut failure) = (vec![], None);
+        for at in self.at.get(&task.task).into_iter().flatten() {
             let mut line = String::new();
-            let read = file.seek(SeekFrom::Start(*at)).and_then(|_| file.read_line(&mut line));
-            let parsed = read.ok().and_then(|_| serde_json::from_slice::<PrintedLine>(line.as_bytes()).ok());
-            if let Some(line) = parsed {
-                add_printed(&mut found, to_message(&line));
+            if file.seek(SeekFrom::Start(*at)).and_then(|_| file.read_line(&mut line)).is_err() {
+                continue;
+            }
+            if let Ok(line) = serde_json::from_slice::<PrintedLine>(line.as_bytes()) {
+                add_printed(&mut attempts, to_message(&line));
+            } else if let Ok(line) = serde_json::from_slice::<FailureLine>(line.as_bytes()) {
+                // A task may fail again after a restart: its last failure counts.
+                failure = Some(line.failure);
             }
         }
-        found
+        task.attempts = attempts;
+        if let Some(failure) = failure.filter(|_| task.lacks_failure()) {
+            task.fail(&failure);
+        }
     }
 }
 
-/// Adds the output of each of `tasks`, in their order, as far as `file` has it.
+/// Adds the output of each of `tasks` and why it failed, in their order, as far as `file` has it.
 pub(crate) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskPrinted]) {
     let Ok(file) = File::open(path) else { return };
     let mut file = BufReader::new(file);
     let mut index = index.lock().expect("nobody panics with it");
     let _ = index.grow(&mut file);
     for task in tasks {
-        task.attempts = index.read(&mut file, task.task);
+        index.add_to(&mut file, task);
     }
 }
 
@@ -311,5 +318,31 @@ mod tests {
         write!(out, "{rest}").unwrap();
         assert_eq!(read(1), ["a\nb", "{\"task\":12,"]);
         assert_eq!(read(12), ["other"]);
+    }
+
+    #[test]
+    fn the_last_failure_of_a_task_is_told_beside_what_it_printed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(PRINTED_FILE);
+        let failure = |message: &str| Failure { kind: FailureKind::ExitCode(3), message: message.into() };
+        let line = |task: u64, message: &str| {
+            let line = FailureLine { task: TaskId(task), failure: failure(message) };
+            serde_json::to_string(&line).unwrap() + "\n"
+        };
+        let printed = r#"{"task":1,"attempt":1,"stdout":{"head":"a","tail":"","total_bytes":1},"stderr":{"head":"","tail":"","total_bytes":0}}"#;
+        let text = [line(1, "before a restart"), format!("{printed}\n"), line(1, "at last"), line(2, "two")]
+            .concat();
+        std::fs::write(&path, text).unwrap();
+        let asked = |task: u64, state: PrintedState| {
+            let mut tasks = [TaskPrinted { task: TaskId(task), state, ..TaskPrinted::default() }];
+            read_printed(&Mutex::default(), &path, &mut tasks);
+            let [TaskPrinted { reason, failure, attempts, .. }] = tasks;
+            (reason, failure, attempts.len())
+        };
+        let told = |message: &str, n: usize| (Some(message.to_string()), Some(FailureKind::ExitCode(3)), n);
+        assert_eq!(asked(1, PrintedState::Failed), told("at last", 1));
+        assert_eq!(asked(2, PrintedState::Failed), told("two", 0));
+        // A task that ended well when it was done again.
+        assert_eq!(asked(1, PrintedState::Done), (None, None, 1));
     }
 }

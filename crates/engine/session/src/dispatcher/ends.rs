@@ -246,6 +246,9 @@ impl<O: Outside> Session<O> {
     pub(super) fn record_end(&mut self, task: TaskId, outcome: Outcome, by: Option<(ExecutorId, AttemptNo)>) {
         let outputs =
             self.recording.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
+        if let Outcome::Failed(failure) = &outcome {
+            self.outside.log_failure(task, failure);
+        }
         let (run, ended) = (self.core.work().run_of(task), Ended::from(&outcome));
         let effect = Effect::TaskEnded { task, run, outcome: ended, by };
         if self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect)).is_some() {

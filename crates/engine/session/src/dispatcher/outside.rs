@@ -2,7 +2,7 @@
 
 use super::Record;
 use eyas_core::event::{Action, Event};
-use eyas_terms::{AttemptNo, MemberId, RunId, TaskId, Timestamp};
+use eyas_terms::{AttemptNo, Failure, MemberId, RunId, TaskId, Timestamp};
 use eyas_wire::message::*;
 use eyas_wire::users::UserKey;
 
@@ -97,15 +97,15 @@ pub trait Outside {
     /// What an ended attempt printed, to be kept.
     fn log_printed(&mut self, printed: Box<Printed>);
 
+    /// Why a task has failed, to be kept beside what it printed.
+    fn log_failure(&mut self, task: TaskId, failure: &Failure);
+
     /// A part of what an attempt printed, to be kept. The executor at `connection` is told by [`ToExecutor::PrintedKept`] when it is
     /// written, or that it cannot be.
     fn keep_printed(&mut self, connection: u64, part: PrintedPart);
 
     /// All inputs that were there have been taken. `ticked`: some time has passed since the last that was said so.
     fn log_settled(&mut self, ticked: bool);
-
-    /// Lines of the event log that could not be written.
-    fn n_log_lines_lost(&self) -> u64;
 
     /// What the process itself used so far: processor time in nanoseconds, resident bytes.
     fn usage(&self) -> (u64, u64);

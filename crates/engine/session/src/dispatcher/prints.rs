@@ -98,9 +98,11 @@ impl AtHand {
         Some(printed)
     }
 
-    /// Adds to tasks what they printed. Gives whether all of that was at hand; if not, nothing is added.
+    /// Adds to tasks what they printed. Gives whether nothing is missing then; if something is, nothing is added.
     fn add_to(&mut self, tasks: &mut [TaskPrinted]) -> bool {
-        let is_whole = tasks.iter().all(|asked| matches!(self.by_task.get(&asked.task), Some(Some(_))));
+        let is_whole = tasks
+            .iter()
+            .all(|asked| matches!(self.by_task.get(&asked.task), Some(Some(_))) && !asked.lacks_failure());
         for asked in tasks {
             let printed = self.take(asked.task).filter(|_| is_whole);
             asked.attempts.extend(printed);
@@ -229,7 +231,7 @@ impl<O: Outside> Session<O> {
                 None => (PrintedState::Silent, None),
             },
             TaskState::Done => (PrintedState::Done, None),
-            TaskState::Failed => (PrintedState::Failed, self.core.work().failure_of(task)),
+            TaskState::Failed => (PrintedState::Failed, None),
             TaskState::Cancelled => (PrintedState::Cancelled, None),
         };
         let live = live.filter(|(has_begun, _)| *has_begun && !state.is_over()).map(|(_, printed)| printed);
@@ -239,8 +241,9 @@ impl<O: Outside> Session<O> {
             user_id: self.core.work().user_id(task),
             state,
             reason,
-            attempts: vec![],
+            ..TaskPrinted::default()
         };
+        let asked = self.with_failure(asked);
         let keeps_it = !asked.state.is_over() || self.options.keeps_log;
         self.answer_printed(connection, number, keeps_it, Answer::Printed { asked, live });
     }
@@ -351,9 +354,18 @@ impl<O: Outside> Session<O> {
             TaskState::Failed => PrintedState::Failed,
             _ => PrintedState::Cancelled,
         };
-        let reason = self.core.work().failure_of(task).filter(|_| state == PrintedState::Failed);
         let user_id = self.core.work().user_id(task);
-        Some(TaskPrinted { task, run, user_id, state, reason, attempts: vec![] })
+        Some(self.with_failure(TaskPrinted { task, run, user_id, state, ..TaskPrinted::default() }))
+    }
+
+    /// Adds why a task failed, where that is still in memory.
+    fn with_failure(&self, mut asked: TaskPrinted) -> TaskPrinted {
+        if asked.state == PrintedState::Failed
+            && let Some(failure) = self.core.work().failure_of(asked.task)
+        {
+            asked.fail(failure);
+        }
+        asked
     }
 
     fn answer_printed(&mut self, connection: u64, number: u64, keeps_it: bool, answer: Answer) {
