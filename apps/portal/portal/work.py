@@ -68,6 +68,12 @@ FILES = {"stack.fits": "application/fits", "stack.png": "image/png", "stack.jpg"
 FOUND = ("n_cutouts", "snr", "height", "width_pixels", "height_pixels")
 # Sides of a cutout in pixels, of which a survey has those that leave room for the noise beside a star.
 SIZES = (31, 41, 51, 61, 81, 101)
+# What homes say of a name that leads to nothing, and of what is there and is no file that this user may read.
+MISSING_WORDS = ("no such file", "a parent of it is not a directory")
+UNREADABLE_WORDS = (
+    *("permission denied", "not permitted", "it is a directory", "it is not a regular file"),
+    *("its symbolic links form a circle", "the name is too long"),
+)
 
 log = logging.getLogger("portal")
 
@@ -197,9 +203,10 @@ def kind_of_failure(reason: str, stderr: str) -> tuple[str, str]:
     own_words = re.search(r"^error: (.+)$", stderr, re.MULTILINE)
     if own_words:
         return "corrupt", own_words[1]
-    if "no such file" in reason.lower():
+    lower = reason.lower()
+    if any(words in lower for words in MISSING_WORDS):
         return "missing", reason
-    if "permission denied" in reason.lower() or "not permitted" in reason.lower():
+    if any(words in lower for words in UNREADABLE_WORDS):
         return "unreadable", reason
     return "away", reason
 

@@ -264,6 +264,23 @@ def test_exposures_that_cannot_be_read_are_named(server: Server) -> None:
     assert program.end(program.ask(objects))["result"]["n_cutouts"] == whole["n_cutouts"]
 
 
+def test_a_directory_in_place_of_an_exposure_is_unreadable(server: Server) -> None:
+    """The storage answers, so it is not away."""
+    program, objects = Program(server), targets(server, "g", "ngc1316")[:3]
+    places = np.array([(one["ra"], one["dec"]) for one in objects]).T
+    address = exposures_of(server).covering("g", places[0], places[1], 41)[0][0][1]
+    path, kept = server.survey / address, server.folder / "kept.fits"
+    shutil.move(path, kept)
+    try:
+        path.mkdir()
+        unread = program.end(program.ask(objects))["result"]["unread"]
+    finally:
+        path.rmdir()
+        shutil.move(kept, path)
+    assert [(one["address"], one["kind"]) for one in unread] == [(address, "unreadable")], unread
+    assert "it is a directory" in unread[0]["why"]
+
+
 def executors(server: Server) -> list[int]:
     """The nodes of the portal's cluster, by their folder."""
     listed = subprocess.run(["ps", "-wweo", "pid,args"], capture_output=True, text=True, check=True).stdout
