@@ -19,8 +19,8 @@ from . import accounts
 from .index import Index
 from .lists import Asked, ListError, Problem, read_list
 from .oidc import Provider
-from .store import LastAdministrator, Row, Store, TooMuch
-from .work import FILES, Work
+from .store import Blocked, LastAdministrator, Row, Store, TooMuch
+from .work import BLOCKED, FILES, Work
 
 COOKIE = "portal_session"
 OBJECTS_MAX = 10_000
@@ -144,6 +144,8 @@ class Portal:
             number, is_new = self.store.add_request(user, press, size, listed)
         except TooMuch as error:
             raise HTTPException(429, str(error)) from None
+        except Blocked:
+            raise HTTPException(403, "this account is blocked") from None
         if is_new:
             self.work.start(number)
         else:
@@ -175,10 +177,12 @@ class Portal:
             raise HTTPException(
                 422, f"{user['name']} is the last administrator: make another user one first"
             ) from None
-        if "weight" in values:
-            self.work.connections.set_weight(user["name"], values["weight"])
         if values.get("is_blocked"):
             self.store.close_sessions(user["id"])
+            self.work.cancel_all_of(user["id"], BLOCKED)
+        # Last, because the cluster may not answer.
+        if "weight" in values:
+            self.work.connections.set_weight(user["name"], values["weight"])
 
     def new_password(self, user: Row) -> str:
         """A new password of a user who has lost theirs; their sessions end."""

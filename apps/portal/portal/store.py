@@ -164,6 +164,10 @@ class TooMuch(Exception):
     """A limit of the user's; its text is one sentence for them."""
 
 
+class Blocked(Exception):
+    """The user was blocked since they were looked up."""
+
+
 class LastAdministrator(Exception):
     """A change after which nobody could administer the portal."""
 
@@ -381,12 +385,17 @@ class Store:
         Raises
         ------
         TooMuch : the user has as many requests or objects as they may have.
+        Blocked : an administrator has just blocked them.
         """
         number, now = secrets.token_urlsafe(9), time.time()
         try:
             with self._write() as connection:
                 # One writer at a time for each user, so that two requests cannot both be the last that is allowed.
                 connection.execute(sa.update(users).where(users.c.id == user["id"]).values(name=user["name"]))
+                # Who blocks a user ends the requests that are there. One that came later would go on.
+                is_blocked = sa.select(users.c.is_blocked).where(users.c.id == user["id"])
+                if connection.execute(is_blocked).scalar():
+                    raise Blocked
                 known = connection.execute(
                     sa.select(requests.c.id).where(requests.c.user == user["id"], requests.c.press == press)
                 ).scalar()
@@ -442,8 +451,11 @@ class Store:
             asked = asked.where(requests.c.created < before)
         return self._all(asked if user is None else asked.where(requests.c.user == user))
 
-    def going(self) -> list[str]:
+    def going(self, user: int | None = None) -> list[str]:
+        """The requests that have not ended, of a user or of all, the oldest first."""
         asked = sa.select(requests.c.id).where(requests.c.state.in_(GOING)).order_by(requests.c.created)
+        if user is not None:
+            asked = asked.where(requests.c.user == user)
         return [row["id"] for row in self._all(asked)]
 
     def set_request(self, number: str, **values: Any) -> bool:

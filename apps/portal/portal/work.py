@@ -75,6 +75,9 @@ UNREADABLE_WORDS = (
     *("its symbolic links form a circle", "the name is too long"),
 )
 
+# What is said of the requests of a user whom an administrator has blocked.
+BLOCKED = "an administrator blocked this account, so its requests were cancelled"
+
 log = logging.getLogger("portal")
 
 
@@ -281,9 +284,10 @@ class Work:
     def folder(self, number: str) -> Path:
         return self.data / "requests" / number
 
-    def cancel(self, number: str) -> bool:
-        """End a request; `False`: it had ended."""
-        if not self.store.set_request(number, is_cancel_wanted=True):
+    def cancel(self, number: str, why: str | None = None) -> bool:
+        """End a request; `False`: it had ended. `why`: what its page says of that, where it was not its user who ended it."""
+        said = {} if why is None else {"problem": why}
+        if not self.store.set_request(number, is_cancel_wanted=True, **said):
             return False
         live = self.live(number)
         if live is not None:
@@ -291,6 +295,15 @@ class Work:
             if live.run is not None:
                 live.run.cancel()
         return True
+
+    def cancel_all_of(self, user: int, why: str) -> None:
+        """End the requests of a user that go on."""
+        for number in self.store.going(user):
+            try:
+                self.cancel(number, why)
+            except eyas.EyasError as error:
+                # Who follows the request sees that, too. The others have to end all the same.
+                log.warning("request %s could not be cancelled at the cluster: %s", number, error)
 
     def task(
         self, name: str, words: list[str], inputs: dict[str, str], outputs: dict[str, str]
@@ -331,6 +344,10 @@ class Work:
             row = self.store.request(number)
             if row is None or row["state"] in ENDS:
                 return
+            user = self.store.user_by_id(row["user"])
+            if user is not None and user["is_blocked"]:
+                # The portal that was asked to block them may have ended before it came to this request.
+                self.cancel(number, BLOCKED)
             if row["is_cancel_wanted"]:
                 live.is_cancelled.set()
             self._carry_out(row, live)
@@ -350,6 +367,9 @@ class Work:
     def _end(self, number: str, live: Live, state: str, **values: Any) -> None:
         if self._is_closing:
             return
+        if state == "done":
+            # A wish to end it came too late.
+            values["problem"] = None
         self.store.set_request(number, state=state, ended=time.time(), **values)
         shutil.rmtree(self.folder(number) / "cuts", ignore_errors=True)
         live.note(state=state)

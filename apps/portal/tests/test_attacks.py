@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,51 @@ def key_of(client: httpx.Client) -> str:
 def all_targets(server: Server) -> str:
     lines = [line.split(",") for line in (server.survey / "targets.csv").read_text().splitlines()[1:]]
     return "\n".join(f"{line[1]} {line[2]} r" for line in lines)
+
+
+def test_requests_of_a_user_who_is_blocked_are_cancelled(server: Server) -> None:
+    """Those that run, and say so; another user's go on. Who is let in again may ask again."""
+    admin, names = client_of(server, "admin", server.admin_password), []
+    tokens, numbers = [], []
+    for _ in range(2):
+        names.append("u" + secrets.token_hex(4))
+        client = httpx.Client(base_url=server.url, timeout=60)
+        client.post("/sign-up", data={"name": names[-1], "password": PASSWORD})
+        made = client.post("/api/tokens", json={"name": names[-1], "password": PASSWORD}).json()["token"]
+        tokens.append({"Authorization": f"Bearer {made}"})
+        for size in (41, 51):
+            asked = {"text": all_targets(server), "size": size}
+            made = client.post("/api/requests", json=asked, headers=tokens[-1])
+            assert made.status_code == 201, made.text
+            numbers.append(made.json()["id"])
+
+    def seen(number: str) -> dict[str, Any]:
+        found: dict[str, Any] = admin.get(f"/api/requests/{number}").json()
+        return found
+
+    def is_cancelled(number: str) -> bool:
+        return bool(seen(number)["state"] == "cancelled")
+
+    wait_until(lambda: all(seen(number)["state"] == "running" for number in numbers), "the requests to run")
+    form = {"form_key": key_of(admin), "weight": "1", "objects_per_day": "20000", "requests_at_once": "5"}
+    blocked = admin.post(f"/admin/users/{names[0]}", data={**form, "is_blocked": "yes"})
+    assert blocked.status_code == 303, blocked.text
+    for number in numbers[:2]:
+        wait_until(partial(is_cancelled, number), "the request to be cancelled")
+        assert "an administrator blocked this account" in seen(number)["problem"]
+        page = admin.get(f"/requests/{number}").text
+        assert "An administrator blocked this account" in page and "This request was cancelled" in page
+    assert [seen(number)["state"] for number in numbers[2:]] == ["running", "running"]
+    again = httpx.Client(base_url=server.url, timeout=60, headers=tokens[0])
+    assert again.get("/api/requests").status_code == 401
+    assert admin.post(f"/admin/users/{names[0]}", data=form).status_code == 303
+    listed = again.get("/api/requests").json()
+    assert [one["state"] for one in listed] == ["cancelled", "cancelled"]
+    assert "an administrator blocked this account" in listed[0]["problem"]
+    made = again.post("/api/requests", json={"text": all_targets(server)})
+    assert made.status_code == 201
+    for number, who in ((made.json()["id"], tokens[0]), (numbers[2], tokens[1]), (numbers[3], tokens[1])):
+        assert again.post(f"/api/requests/{number}/cancel", headers=who).json() == {"was_going": True}
 
 
 def test_a_name_in_capitals_is_the_same_name(server: Server) -> None:
@@ -314,6 +360,18 @@ def test_a_wrong_option_is_one_sentence(
     )
     assert done.returncode in (2, 4) and done.stderr.startswith("error: ") and said in done.stderr, done
     assert "Traceback" not in done.stderr and "a-secret" not in done.stderr
+
+
+def test_a_request_that_comes_while_its_user_is_blocked_is_refused(tmp_path: Path) -> None:
+    """Their key was looked at before they were blocked, and the request is written after it."""
+    kept = store.Store(store.connect(f"sqlite:///{tmp_path}/p.db"))
+    kept.add_user("ada", "x")
+    ada = kept.user("ada")
+    assert ada is not None
+    kept.set_user("ada", is_blocked=True)
+    with pytest.raises(store.Blocked):
+        kept.add_request(ada, "press", 41, [[1, 1.0, 1.0, "r"]])
+    assert kept.going() == []
 
 
 def test_behind_a_proxy_the_address_is_what_the_proxy_saw() -> None:
