@@ -8,6 +8,8 @@ may ask for cutouts is limited.
 from __future__ import annotations
 
 import math
+import os
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -34,6 +36,8 @@ DATALINK = "application/x-votable+xml;content=datalink"
 ROWS_MAX = 1000
 REGIONS_MAX = 20
 CUTOUT_S_MAX = 60.0
+# What files of cutouts are called, below the portal's folder.
+CUTOUTS, _CUTOUT = "cutouts", re.compile(r"[0-9a-f]{24}\.fits")
 # The edges of the bands of the Sloan survey, in metres.
 EDGES_M = {
     "u": (3.0e-7, 4.0e-7),
@@ -416,9 +420,25 @@ def cutout(request: Request, portal: Here) -> Response:
         portal.cutting.release()
 
 
+def remove_old_cutouts(data: Path) -> int:
+    """Remove the cutouts of a portal that ended before it had sent them; gives how many. Whatever has another name stays."""
+    try:
+        with os.scandir(data / CUTOUTS) as entries:
+            old = [
+                one.path
+                for one in entries
+                if _CUTOUT.fullmatch(one.name) and one.is_file(follow_symlinks=False)
+            ]
+    except FileNotFoundError:
+        return 0
+    for path in old:
+        Path(path).unlink(missing_ok=True)
+    return len(old)
+
+
 def _cut(portal: Portal, one: Exposure, circle: Region) -> Response:
     """A circle of an exposure, cut by a task of the cluster."""
-    made = portal.work.data / "cutouts" / f"{secrets.token_hex(12)}.fits"
+    made = portal.work.data / CUTOUTS / f"{secrets.token_hex(12)}.fits"
     name = Path(one.address).name
     words = ["crop", name, "crop.fits", *map(repr, (circle.ra, circle.dec, circle.radius))]
     inputs = {name: str(portal.survey / one.address)}

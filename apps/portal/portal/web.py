@@ -522,6 +522,7 @@ def make_app(portal: Portal) -> Any:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(vo.remove_old_cutouts, portal.work.data)
         await run_in_threadpool(portal.work.begin)
         yield
         portal.work.close()

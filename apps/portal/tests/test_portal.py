@@ -326,6 +326,36 @@ def test_a_portal_that_was_killed_goes_on_with_its_requests(tmp_path: Path, surv
         assert ended["state"] == "done" and ended["result"]["n_found"] == len(objects), ended
 
 
+def test_cutouts_of_a_portal_that_was_killed_are_removed_and_nothing_else(
+    tmp_path: Path, survey: Path
+) -> None:
+    folder = tmp_path / "data" / "cutouts"
+    other = tmp_path / "other.fits"
+    other.write_bytes(b"of somebody")
+    folder.mkdir(parents=True)
+    left = folder / f"{secrets.token_hex(12)}.fits"
+    left.write_bytes(b"x" * 2880)
+    kept = [folder / name for name in ("notes.txt", "mine.fits", f"{'A' * 24}.fits", f"{'0' * 24}.fits")]
+    for path in kept[:3]:
+        path.write_bytes(b"of somebody")
+    kept[3].symlink_to(other)
+    (folder / f"{'1' * 24}.fits").mkdir()
+    with started(tmp_path / "data", survey, *QUICK) as up:
+        assert httpx.get(up.url, timeout=60).status_code == 200
+        assert not left.exists()
+        assert sorted(path.name for path in folder.iterdir()) == sorted(
+            [path.name for path in kept] + [f"{'1' * 24}.fits"]
+        )
+        assert other.read_bytes() == b"of somebody"
+        # And a cutout that was sent leaves nothing.
+        one = targets(up)[0]
+        address = exposures_of(up).covering("r", np.array([one["ra"]]), np.array([one["dec"]]), 41)[0][0][0]
+        circle = f"{one['ra']} {one['dec']} 0.005"
+        made = httpx.get(f"{up.url}/vo/soda", params={"ID": str(address), "CIRCLE": circle}, timeout=90)
+        assert made.status_code == 200 and made.content.startswith(b"SIMPLE  =")
+        wait_until(lambda: len(list(folder.iterdir())) == 5, "the cutout to be removed")
+
+
 def test_a_cluster_that_is_there_goes_on_without_the_portal(tmp_path: Path, survey: Path) -> None:
     """The portal ends in the middle of a request, and the next one shows its result; then the cluster goes."""
     import eyas
