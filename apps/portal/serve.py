@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Start the portal: a survey, a cluster that grows with demand, one user, and the page.
 
-    serve.py --dir portal-data [--port 0] [--survey DIR] [--join JOIN.json]
+    serve.py --dir portal-data [--port 0] [--survey DIR|LIST] [--join JOIN.json]
 
-Without --survey one is made, and without --join a cluster of this process is started, whose nodes come when requests do. The first
+A survey is a folder, or a list of exposures: paths and URLs, one on a line. Without --survey one is made, and without --join a cluster of this process is started, whose nodes come when requests do. The first
 user is the administrator, whose password is written to a file that only this user may read.
 """
 
@@ -33,12 +33,14 @@ import eyas  # noqa: E402
 import sqlalchemy.exc  # noqa: E402
 import uvicorn  # noqa: E402
 from cutout import StackingError  # noqa: E402
-from portal import accounts, oidc, store, web, work  # noqa: E402
+from portal import accounts, oidc, store, surveys, web, work  # noqa: E402
 from portal.faces import Limits, Portal  # noqa: E402
 from portal.index import Index, row_of  # noqa: E402
 from portal.work import Connections, Work  # noqa: E402
 
 FIRST_USER = "admin"
+# The table of exposures of a list that cannot be read, and how many of them are said at the start.
+UNREAD, UNREAD_SHOWN = "exposures-left-out.csv", 20
 
 
 def rows_of(survey: Path) -> Iterator[dict[str, Any]]:
@@ -62,20 +64,62 @@ def make_first_user(kept: store.Store, folder: Path) -> Path | None:
     return path
 
 
-def build(args: argparse.Namespace, survey: Path, join: Path) -> Portal:
+def open_database(args: argparse.Namespace) -> tuple[store.Store, Index]:
     folder: Path = args.dir
     try:
         engine = store.connect(args.db or f"sqlite:///{folder / 'portal.db'}")
-        kept, index = store.Store(engine), Index(engine)
+        return store.Store(engine), Index(engine)
     except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
         # The URL may have a password, and is not repeated.
         why = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise WrongOption(f"the database cannot be used: {why}") from None
+
+
+def open_survey(args: argparse.Namespace, index: Index) -> surveys.Survey:
+    """The survey, with all of its exposures that can be read in the index."""
+    if args.reindex:
+        index.clear()
+    if args.survey and args.survey.is_file():
+        return open_list(args, index)
+    folder = find_survey(args)
     try:
+        made = json.loads((folder / "survey.json").read_text(encoding="utf-8"))
+        survey = surveys.Survey(index, folder, args.psf_sigma or float(made["psf_sigma_pixels"]), False)
+        # The index may be of a list that was the survey before.
+        if index.has_urls():
+            index.clear()
         if not index.count():
-            index.fill(rows_of(survey))
-    except (StackingError, OSError, ValueError, KeyError) as error:
-        raise WrongOption(f"the survey {survey} cannot be used: {error}") from None
+            index.fill(rows_of(folder))
+    except (StackingError, OSError, ValueError, KeyError, TypeError) as error:
+        raise WrongOption(f"the survey {folder} cannot be used: {error}") from None
+    return survey
+
+
+def open_list(args: argparse.Namespace, index: Index) -> surveys.Survey:
+    psf_sigma = args.psf_sigma or surveys.PSF_SIGMA_PIXELS
+    survey = surveys.Survey(index, args.survey.resolve().parent, psf_sigma, True)
+    try:
+        listed = surveys.read_list(args.survey)
+    except surveys.WrongList as error:
+        raise WrongOption(str(error)) from None
+    unread = surveys.fill(survey, listed, lambda text: print(text, flush=True))
+    table = args.dir / UNREAD
+    surveys.write_unread(table, unread)
+    for address, why in unread[:UNREAD_SHOWN]:
+        print(f"{address} cannot be read: {why}")
+    if unread:
+        print(
+            f"{len(unread):,} of {len(listed):,} exposures are left out, and tried again by the next start: {table}"
+        )
+    if not index.count():
+        raise WrongOption(f"none of the {len(listed):,} exposures of {args.survey} can be read")
+    return survey
+
+
+def build(
+    args: argparse.Namespace, kept: store.Store, index: Index, survey: surveys.Survey, join: Path
+) -> Portal:
+    folder: Path = args.dir
     connections = Connections(join, folder / "keys")
     worker = Work(kept, index, connections, survey, folder)
     limits = Limits(sign_up=accounts.Limit(args.accounts_per_hour, 3600))
@@ -87,7 +131,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Start the portal.")
     parser.add_argument("--dir", type=Path, default=Path("portal-data"), help="folder for all that it keeps")
     parser.add_argument(
-        "--survey", type=Path, help="folder of a survey as make_survey.py writes it [default: one is made]"
+        "--survey",
+        type=Path,
+        metavar="DIR|LIST",
+        help="folder of a survey as make_survey.py writes it, or a file with a path or URL of an exposure on each line "
+        "[default: one is made]",
+    )
+    parser.add_argument(
+        "--psf-sigma",
+        type=float,
+        metavar="PIXELS",
+        help=f"width of a star in exposures [default: that of the survey, of a list {surveys.PSF_SIGMA_PIXELS}]",
+    )
+    parser.add_argument(
+        "--reindex", action="store_true", help="read the headers of all exposures of the survey anew"
     )
     parser.add_argument(
         "--exposures", type=int, default=16, help="of each field and band of a survey that is made"
@@ -106,6 +163,11 @@ def main() -> int:
     )
     parser.add_argument(
         "--home-wait", default="30s", help="how long files are waited for that are away [default: 30s]"
+    )
+    parser.add_argument(
+        "--home-rate",
+        metavar="BYTES",
+        help="what all nodes together take of the survey's storage in a second, such as 20MB",
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="[default: one that is free]")
@@ -171,6 +233,8 @@ def find_survey(args: argparse.Namespace) -> Path:
     """The survey's folder, whose survey is made where none is named."""
     survey: Path = args.survey or args.dir / "survey"
     if not (survey / "survey.json").exists():
+        if args.survey and not args.survey.exists():
+            raise WrongOption(f"there is no survey {args.survey}")
         if args.survey:
             raise WrongOption(f"{args.survey} has no survey.json, so it is no survey of make_survey.py")
         import make_survey
@@ -190,17 +254,22 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
     args.dir = args.dir.resolve()
     args.dir.mkdir(parents=True, exist_ok=True)
-    survey = find_survey(args)
+    if args.psf_sigma is not None and not 0.3 <= args.psf_sigma <= 10:
+        raise WrongOption("--psf-sigma is a number of pixels from 0.3 to 10")
+    kept, index = open_database(args)
     taken = listen(args.host, args.port)
+    survey = open_survey(args, index)
     cluster = None
     try:
         if args.join is None:
             options = {"home_wait": args.home_wait, "dir": args.dir / "cluster"}
+            if args.home_rate:
+                options["home_rate"] = args.home_rate
             # Of nodes that stay none is released.
             if ".." in args.nodes:
                 options["idle_release"] = args.idle_release
             cluster = eyas.Cluster(args.nodes, args.slots, args.cache, **options)
-        portal = build(args, survey, args.join or cluster.join)  # type: ignore[union-attr]
+        portal = build(args, kept, index, survey, args.join or cluster.join)  # type: ignore[union-attr]
         password = make_first_user(portal.store, args.dir)
         scheme = "https" if args.certificate else "http"
         host = f"[{args.host}]" if ":" in args.host else args.host

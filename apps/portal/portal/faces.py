@@ -20,6 +20,7 @@ from .index import Index
 from .lists import Asked, ListError, Problem, read_list
 from .oidc import Provider
 from .store import Blocked, LastAdministrator, Row, Store, TooMuch
+from .surveys import Survey
 from .work import BLOCKED, FILES, Work
 
 COOKIE = "portal_session"
@@ -51,7 +52,7 @@ class Portal:
     store: Store
     index: Index
     work: Work
-    survey: Path
+    survey: Survey
     is_tls: bool = False
     may_sign_up: bool = True
     limits: Limits = field(default_factory=Limits)

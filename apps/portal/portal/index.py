@@ -7,10 +7,10 @@ exactly, through the exposure's projection, with the rule that `cutout.py` has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -18,8 +18,12 @@ from astropy import units  # type: ignore[import-untyped]
 from astropy_healpix import HEALPix  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from .lists import BANDS
 from .regions import Region
 from .store import NUMBER_MAX
+
+if TYPE_CHECKING:
+    from cutout import Header
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +32,8 @@ NSIDE = 128
 REACH_DEG_MAX = 0.15
 # Cells, or exposures, that one statement asks for.
 CELLS_AT_ONCE = 5000
+# As parameters of a statement.
+ADDRESSES_AT_ONCE = 500
 # What interpolation looks at beyond a cutout, as `cutout.TAPS // 2`.
 MARGIN_PIXELS = 2
 
@@ -52,6 +58,13 @@ exposures = sa.Table(
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Index("exposures_by_cell", "band", "cell", "id", "ra", "dec"),
 )
+# What an address does not show: the query of its URL, which may open the file for whoever has it.
+queries = sa.Table(
+    "exposure_queries",
+    metadata,
+    sa.Column("address", sa.String, primary_key=True),
+    sa.Column("query", sa.String, nullable=False),
+)
 _WCS = ("ra", "dec", "crpix1", "crpix2", "cd11", "cd12", "cd21", "cd22", "width", "height")
 # The index of the table has all that the first one asks for.
 _NEAR = "SELECT cell, id, ra, dec FROM exposures WHERE band = :band AND cell IN ({})"
@@ -61,7 +74,7 @@ _CHORD_MAX = 2 * np.sin(np.radians(REACH_DEG_MAX) / 2) * 1.000001
 
 @dataclass(frozen=True)
 class Exposure:
-    """A file of the survey: its address below the survey's folder, where it looks, and how large it is."""
+    """A file of the survey: its address below the survey's folder or at a web server, where it looks, and how large it is."""
 
     id: int
     address: str
@@ -69,6 +82,7 @@ class Exposure:
     ra: float
     dec: float
     corners: tuple[tuple[float, float], ...]
+    # 0: the server did not say it.
     size_bytes: int
 
 
@@ -137,21 +151,10 @@ class Index:
         with self._engine.begin() as connection:
             rows = iter(rows)
             while chunk := [row for row, _ in zip(rows, range(20_000), strict=False)]:
-                cd = np.array([[row["cd11"], row["cd12"], row["cd21"], row["cd22"]] for row in chunk])
-                size = np.array([[row["width"], row["height"]] for row in chunk])
-                # The projection touches the sky at this pixel; the farthest corner counts.
-                centre = np.array([[row["crpix1"], row["crpix2"]] for row in chunk])
-                reach = np.zeros(len(chunk))
-                for right, top in ((0, 0), (0, 1), (1, 0), (1, 1)):
-                    u, v = (size * (right, top) - centre).T
-                    reach = np.maximum(
-                        reach, np.hypot(cd[:, 0] * u + cd[:, 1] * v, cd[:, 2] * u + cd[:, 3] * v)
-                    )
+                reach = reach_deg(chunk)
                 if reach.max() > REACH_DEG_MAX:
-                    name = chunk[int(reach.argmax())]["address"]
-                    raise ValueError(
-                        f"{name} reaches {reach.max():.3f} degrees from its centre, and cells allow {REACH_DEG_MAX}"
-                    )
+                    at = int(reach.argmax())
+                    raise ValueError(f"{chunk[at]['address']} {too_wide(float(reach[at]))}")
                 cells = cells_of(
                     np.array([row["ra"] for row in chunk]), np.array([row["dec"] for row in chunk])
                 )
@@ -164,6 +167,43 @@ class Index:
     def clear(self) -> None:
         with self._engine.begin() as connection:
             connection.execute(sa.delete(exposures))
+            connection.execute(sa.delete(queries))
+
+    def addresses(self) -> dict[str, str]:
+        """All addresses, each with its band."""
+        with self._engine.connect() as connection:
+            return {
+                row[0]: row[1] for row in connection.execute(sa.select(exposures.c.address, exposures.c.band))
+            }
+
+    def has_urls(self) -> bool:
+        """Whether it was made of a list that has exposures at web servers."""
+        asked = sa.select(exposures.c.id).where(exposures.c.address.like("http%://%")).limit(1)
+        with self._engine.connect() as connection:
+            return connection.execute(asked).first() is not None
+
+    def remove(self, addresses: Sequence[str]) -> None:
+        with self._engine.begin() as connection:
+            for start in range(0, len(addresses), ADDRESSES_AT_ONCE):
+                part = list(addresses[start : start + ADDRESSES_AT_ONCE])
+                connection.execute(sa.delete(exposures).where(exposures.c.address.in_(part)))
+                connection.execute(sa.delete(queries).where(queries.c.address.in_(part)))
+
+    def set_queries(self, of: Mapping[str, str]) -> None:
+        """The queries of URLs, by their addresses."""
+        with self._engine.begin() as connection:
+            for address, query in of.items():
+                connection.execute(sa.delete(queries).where(queries.c.address == address))
+                connection.execute(sa.insert(queries).values(address=address, query=query))
+
+    def queries_of(self, addresses: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        with self._engine.connect() as connection:
+            for start in range(0, len(addresses), ADDRESSES_AT_ONCE):
+                part = list(addresses[start : start + ADDRESSES_AT_ONCE])
+                rows = connection.execute(sa.select(queries).where(queries.c.address.in_(part)))
+                found |= {row.address: row.query for row in rows}
+        return found
 
     def count(self) -> dict[str, int]:
         """How many exposures each band has."""
@@ -282,16 +322,63 @@ def _exposure_of(row: sa.RowMapping) -> Exposure:
     return Exposure(row["id"], row["address"], row["band"], *middle, corners, row["size_bytes"])
 
 
-def row_of(path: Path, address: str, band: str) -> dict[str, Any]:
-    """The row of an exposure, of its header. Needs `apps/stacking` on the import path."""
-    from cutout import number, open_fits, read_header, tan_wcs
+def reach_deg(rows: Sequence[Mapping[str, Any]]) -> Floats:
+    """How far each exposure reaches from where its projection touches the sky, in degrees; the farthest corner counts."""
+    cd = np.array([[row["cd11"], row["cd12"], row["cd21"], row["cd22"]] for row in rows])
+    size = np.array([[row["width"], row["height"]] for row in rows])
+    centre = np.array([[row["crpix1"], row["crpix2"]] for row in rows])
+    reach = np.zeros(len(rows))
+    for right, top in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        u, v = (size * (right, top) - centre).T
+        reach = np.maximum(reach, np.hypot(cd[:, 0] * u + cd[:, 1] * v, cd[:, 2] * u + cd[:, 3] * v))
+    return reach
+
+
+def too_wide(reach: float) -> str:
+    return f"reaches {reach:.3f} degrees from its centre, and cells allow {REACH_DEG_MAX}"
+
+
+def band_of(header: Mapping[str, Any], band: str | None) -> str:
+    """The band of an exposure: the one that is given, or else FILTER of its header.
+
+    Raises
+    ------
+    StackingError : it is none of u, g, r, i, z.
+    """
+    from cutout import StackingError
+
+    found = str(header.get("FILTER", "")).strip() if band is None else band
+    if found not in BANDS:
+        raise StackingError(
+            f"no band is named for it, and FILTER of its header is {found[:20]!r} and none of {', '.join(BANDS)}"
+        )
+    return found
+
+
+def row_of(path: Path, address: str, band: str | None) -> dict[str, Any]:
+    """The row of an exposure, of its header, which says the band where it is None. Needs `apps/stacking` on the import path."""
+    from cutout import open_fits, read_header
 
     with open_fits(str(path)) as file:
         header = read_header(file, path.name)
-    wcs = tan_wcs(header, path.name)
+    return row_of_header(header, path.name, address, band, path.stat().st_size)
+
+
+def row_of_header(
+    header: Header, name: str, address: str, band: str | None, size_bytes: int
+) -> dict[str, Any]:
+    """The row of an exposure whose header is read already; `name` is its file's, for errors.
+
+    Raises
+    ------
+    StackingError : the header has no projection that is understood, or no band.
+    """
+    from cutout import number, tan_wcs
+
+    wcs = tan_wcs(header, name)
     return {
         "address": address,
-        "band": band,
+        "band": band_of(header, band),
         "ra": wcs.crval1,
         "dec": wcs.crval2,
         "crpix1": wcs.crpix1,
@@ -300,7 +387,7 @@ def row_of(path: Path, address: str, band: str) -> dict[str, Any]:
         "cd12": wcs.cd12,
         "cd21": wcs.cd21,
         "cd22": wcs.cd22,
-        "width": int(number(header, "NAXIS1", path.name)),
-        "height": int(number(header, "NAXIS2", path.name)),
-        "size_bytes": path.stat().st_size,
+        "width": int(number(header, "NAXIS1", name)),
+        "height": int(number(header, "NAXIS2", name)),
+        "size_bytes": size_bytes,
     }

@@ -18,7 +18,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from fastapi import APIRouter, HTTPException, Request
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.background import BackgroundTask
 
 from . import regions
@@ -27,6 +27,7 @@ from .faces import CUTOUTS_AT_ONCE, Portal, address_of
 from .index import Exposure, separation_deg
 from .lists import BANDS
 from .regions import Region, Wrong
+from .surveys import is_url, name_of
 from .work import LOOK_UP_S, kind_of_failure
 
 router = APIRouter(prefix="/vo", tags=["Virtual Observatory"])
@@ -38,6 +39,7 @@ REGIONS_MAX = 20
 CUTOUT_S_MAX = 60.0
 # What files of cutouts are called, below the portal's folder.
 CUTOUTS, _CUTOUT = "cutouts", re.compile(r"[0-9a-f]{24}\.fits")
+NOT_GIVEN = "the address of this exposure is a secret of the portal: ask for a cutout"
 # The edges of the bands of the Sloan survey, in metres.
 EDGES_M = {
     "u": (3.0e-7, 4.0e-7),
@@ -259,13 +261,17 @@ def _bands(intervals: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
+def _kilobytes(size_bytes: int) -> int | None:
+    return max(size_bytes // 1000, 1) if size_bytes else None
+
+
 def _row(exposure: Exposure, base: str) -> list[Any]:
     low, high = EDGES_M[exposure.band]
     radius = max(separation_deg(exposure.ra, exposure.dec, *corner) for corner in exposure.corners)
     region = "POLYGON ICRS " + " ".join(f"{ra:.6f} {dec:.6f}" for ra, dec in exposure.corners)
     return [
         *("image", 2, "eyas survey", exposure.address, did_of(exposure)),
-        *(f"{base}/vo/links?ID={exposure.id}", DATALINK, max(exposure.size_bytes // 1000, 1), None),
+        *(f"{base}/vo/links?ID={exposure.id}", DATALINK, _kilobytes(exposure.size_bytes), None),
         *(f"{exposure.ra:.7f}", f"{exposure.dec:.7f}", f"{2 * radius:.5f}", region, None),
         *(None, None, None, None, low, high, None, "phot.count", None, None, None),
     ]
@@ -350,6 +356,12 @@ def _find(portal: Portal, name: str) -> Exposure | None:
     return None
 
 
+def _kind_of(exposure: Exposure) -> str:
+    """The type of an exposure's file."""
+    packed = {".gz": "application/gzip", ".bz2": "application/x-bzip2"}
+    return packed.get(Path(exposure.address.partition("?")[0]).suffix, "application/fits")
+
+
 @router.get("/links", summary="What there is of an exposure (DataLink 1.1)")
 def links(request: Request, portal: Here) -> Response:
     try:
@@ -365,9 +377,14 @@ def links(request: Request, portal: Here) -> Response:
                 [name, None, None, "NotFoundFault: there is no such exposure", "#this", None, None, None]
             )
             continue
-        kind = "application/gzip" if one.address.endswith(".gz") else "application/fits"
-        file = f"{base}/vo/files/{one.id}"
-        rows.append([name, file, None, None, "#this", f"exposure {one.address}", kind, one.size_bytes])
+        what = f"exposure {one.address}"
+        if is_url(one.address) and portal.survey.public_url(one.address) is None:
+            rows.append(
+                [name, None, None, f"AuthorizationFault: {NOT_GIVEN}", "#this", what, _kind_of(one), None]
+            )
+        else:
+            file, size = f"{base}/vo/files/{one.id}", one.size_bytes or None
+            rows.append([name, file, None, None, "#this", what, _kind_of(one), size])
         rows.append([name, None, "soda", None, "#cutout", "a circle of it", "application/fits", None])
     service = (
         '<RESOURCE type="meta" utype="adhoc:service" ID="soda">'
@@ -384,12 +401,20 @@ def links(request: Request, portal: Here) -> Response:
 
 @router.get("/files/{number}", summary="An exposure as it is")
 def file(portal: Here, number: int) -> Response:
+    """An exposure at a web server is not passed on from there: the answer says where it is."""
     one = portal.index.find(number)
-    path = portal.survey / one.address if one else None
-    if one is None or path is None or not path.is_file():
+    if one is None:
         raise HTTPException(404, "there is no such exposure")
-    kind = "application/gzip" if one.address.endswith(".gz") else "application/fits"
-    return FileResponse(path, media_type=kind, filename=one.address.replace("/", "-"))
+    if is_url(one.address):
+        url = portal.survey.public_url(one.address)
+        if url is None:
+            raise HTTPException(403, NOT_GIVEN)
+        # Of the list of an administrator, and not of whoever asks.
+        return RedirectResponse(url, 307)
+    path = portal.survey.path(one.address)
+    if not path.is_file():
+        raise HTTPException(404, "there is no such exposure")
+    return FileResponse(path, media_type=_kind_of(one), filename=one.address.replace("/", "-"))
 
 
 @router.get("/soda", summary="A circle of an exposure, as FITS (SODA 1.0)")
@@ -439,9 +464,9 @@ def remove_old_cutouts(data: Path) -> int:
 def _cut(portal: Portal, one: Exposure, circle: Region) -> Response:
     """A circle of an exposure, cut by a task of the cluster."""
     made = portal.work.data / CUTOUTS / f"{secrets.token_hex(12)}.fits"
-    name = Path(one.address).name
+    name = name_of(one.address)
     words = ["crop", name, "crop.fits", *map(repr, (circle.ra, circle.dec, circle.radius))]
-    inputs = {name: str(portal.survey / one.address)}
+    inputs = {name: portal.survey.places([one.address])[one.address]}
     task = portal.work.task("crop", words, inputs, {"crop.fits": str(made)})
     run = portal.work.connections.owner.run([task], name="cutout")
     end = time.monotonic() + CUTOUT_S_MAX
@@ -456,7 +481,7 @@ def _cut(portal: Portal, one: Exposure, circle: Region) -> Response:
             ended.reason or "no reason is known", ended.stderr.decode(errors="replace")
         )
         status = 204 if "lies beside" in why else 500
-        text = f"{kind}: {why}\n".replace(str(portal.survey) + "/", "")
+        text = f"{kind}: {portal.survey.shown(why)}\n"
         return Response(None if status == 204 else text, status, media_type="text/plain")
     return FileResponse(
         made,

@@ -193,9 +193,12 @@ def sign_out(request: Request, portal: Here, form: OwnForm) -> Response:
 
 
 def _example(portal: Portal, band: str = "r") -> str:
-    """Objects of the survey's own list that exposures of the band show; nothing where it has no list."""
+    """Objects of the survey's own list that exposures of the band show, or where exposures look; nothing where it has no list."""
+    if portal.survey.is_list:
+        middles = portal.index.some(EXAMPLE_OBJECTS, list(BANDS))
+        return "\n".join(f"{one.ra:.7f} {one.dec:.7f} {one.band}" for one in middles)
     try:
-        lines = (portal.survey / "targets.csv").read_text(encoding="utf-8").splitlines()[1:]
+        lines = (portal.survey.folder / "targets.csv").read_text(encoding="utf-8").splitlines()[1:]
     except OSError:
         return ""
     places = [(float(ra), float(dec)) for _, ra, dec, *_ in (line.split(",") for line in lines)]

@@ -42,6 +42,8 @@ import sqlalchemy.exc
 from .index import Index
 from .lists import Asked
 from .store import ENDS, Row, Store
+from .surveys import Survey, name_of
+from .webfiles import kind_of_status
 
 APP = Path(__file__).resolve().parent.parent
 STACKING = APP.parent / "stacking"
@@ -66,14 +68,14 @@ LOOK_UP_S = 1.0
 FILES = {"stack.fits": "application/fits", "stack.png": "image/png", "stack.jpg": "image/jpeg"}
 # What the last task says of a stack.
 FOUND = ("n_cutouts", "snr", "height", "width_pixels", "height_pixels")
-# Sides of a cutout in pixels, of which a survey has those that leave room for the noise beside a star.
-SIZES = (31, 41, 51, 61, 81, 101)
 # What homes say of a name that leads to nothing, and of what is there and is no file that this user may read.
 MISSING_WORDS = ("no such file", "a parent of it is not a directory")
 UNREADABLE_WORDS = (
     *("permission denied", "not permitted", "it is a directory", "it is not a regular file"),
-    *("its symbolic links form a circle", "the name is too long"),
+    *("its symbolic links form a circle", "the name is too long", "the query of this url is not known"),
 )
+# Sides of a cutout in pixels, of which a survey has those that leave room for the noise beside a star.
+SIZES = (31, 41, 51, 61, 81, 101)
 
 # What is said of the requests of a user whom an administrator has blocked.
 BLOCKED = "an administrator blocked this account, so its requests were cancelled"
@@ -207,6 +209,10 @@ def kind_of_failure(reason: str, stderr: str) -> tuple[str, str]:
     if own_words:
         return "corrupt", own_words[1]
     lower = reason.lower()
+    # A home at a web server.
+    answer = re.search(r"\bthe server answered (\d{3})\b", reason)
+    if answer:
+        return kind_of_status(int(answer[1])), reason
     if any(words in lower for words in MISSING_WORDS):
         return "missing", reason
     if any(words in lower for words in UNREADABLE_WORDS):
@@ -247,11 +253,11 @@ class Work:
     """Carries out requests. One of these follows all requests of a portal."""
 
     def __init__(
-        self, store: Store, index: Index, connections: Connections, survey: Path, data: Path
+        self, store: Store, index: Index, connections: Connections, survey: Survey, data: Path
     ) -> None:
         self.store, self.index, self.connections = store, index, connections
-        self.survey, self.data = survey.resolve(), data.resolve()
-        self.psf_sigma = float(json.loads((survey / "survey.json").read_text())["psf_sigma_pixels"])
+        self.survey, self.data = survey, data.resolve()
+        self.psf_sigma = survey.psf_sigma
         self.sizes = sizes_of(self.psf_sigma)
         self._program = program_of(self.data / "program")
         self._threads = ThreadPoolExecutor(FOLLOWED_AT_ONCE, "request")
@@ -276,6 +282,7 @@ class Work:
         with self._lock:
             self._is_closing = True
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.survey.close()
 
     def live(self, number: str) -> Live | None:
         with self._lock:
@@ -480,18 +487,17 @@ class Work:
             self.store.add_result(digest, number)
 
     def _digest(self, row: Row, asked: list[Asked], plan: dict[str, Any]) -> str | None:
-        """The digest of all that goes into the pixels; None: an exposure is not there."""
+        """The digest of all that goes into the pixels; None: an exposure is not there, or nothing would show that it is another one."""
+        if not plan["exposures"]:
+            return None
+        states = self.survey.states([address for address, _ in plan["exposures"]])
+        if states is None:
+            return None
         parts: list[Any] = [row["size"], self.psf_sigma]
-        for address, numbers in plan["exposures"]:
-            try:
-                status = (self.survey / address).stat()
-            except OSError:
-                return None
+        for (address, numbers), state in zip(plan["exposures"], states, strict=True):
             places = [(asked[number].ra, asked[number].dec) for number in numbers]
-            # Nodes know a file by these, too. One that was replaced may have the size and the date of the one before.
-            file = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
-            parts.append((address, *file, places))
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest() if plan["exposures"] else None
+            parts.append((address, *state, places))
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def _done_before(self, number: str, digest: str) -> dict[str, Any] | None:
         """The result of a request that has done the same, whose files this one has now, too."""
@@ -513,13 +519,14 @@ class Work:
     ) -> tuple[list[dict[str, Any]], list[Any]]:
         """The tasks of the first run, and for each its id, address and numbers of objects."""
         tasks, parts = [], []
+        places = self.survey.places([address for address, _ in plan["exposures"]])
         for at, (address, numbers) in enumerate(plan["exposures"]):
             for start in range(0, len(numbers), OBJECTS_PER_TASK):
                 part = numbers[start : start + OBJECTS_PER_TASK]
-                name, of = Path(address).name, f"{at:05d}-{start // OBJECTS_PER_TASK:03d}"
+                name, of = name_of(address), f"{at:05d}-{start // OBJECTS_PER_TASK:03d}"
                 words = ["cut", str(row["size"]), name, "cut.fits"]
                 words += [f"{asked[number].ra!r},{asked[number].dec!r}" for number in part]
-                inputs = {name: str(self.survey / address)}
+                inputs = {name: places[address]}
                 outputs = {"cut.fits": str(self.folder(row["id"]) / "cuts" / f"{of}.fits")}
                 tasks.append(self.task(of, words, inputs, outputs))
                 parts.append((of, address, part))
@@ -567,7 +574,7 @@ class Work:
                 )
             )
             kind, why = kind_of_failure(reason, stderr)
-            why = why.replace(str(self.survey) + "/", "")
+            why = self.survey.shown(why)
             one = unread.setdefault(address, {"address": address, "kind": kind, "why": why, "lines": []})
             one["lines"] += [asked[number].line for number in numbers]
         outside: dict[int, str] = dict(plan["outside"])
