@@ -36,6 +36,7 @@ from cutout import StackingError  # noqa: E402
 from portal import accounts, oidc, store, surveys, web, work  # noqa: E402
 from portal.faces import Limits, Portal  # noqa: E402
 from portal.index import Index, row_of  # noqa: E402
+from portal.lists import BANDS  # noqa: E402
 from portal.work import Connections, Work  # noqa: E402
 
 FIRST_USER = "admin"
@@ -86,7 +87,9 @@ def open_survey(args: argparse.Namespace, index: Index) -> surveys.Survey:
         made = json.loads((folder / "survey.json").read_text(encoding="utf-8"))
         survey = surveys.Survey(index, folder, args.psf_sigma or float(made["psf_sigma_pixels"]), False)
         # The index may be of a list that was the survey before.
-        if index.has_urls():
+        first = index.some(1, BANDS)
+        is_other = bool(first) and first[0].address.partition("/")[0] not in made["fields"]
+        if is_other or index.has_urls():
             index.clear()
         if not index.count():
             index.fill(rows_of(folder))
@@ -105,11 +108,12 @@ def open_list(args: argparse.Namespace, index: Index) -> surveys.Survey:
     unread = surveys.fill(survey, listed, lambda text: print(text, flush=True))
     table = args.dir / UNREAD
     surveys.write_unread(table, unread)
-    for address, why in unread[:UNREAD_SHOWN]:
+    # First those that were asked for: why a server does not answer is said there.
+    for address, why in sorted(unread, key=lambda one: one[1].why == surveys.NOT_ASKED)[:UNREAD_SHOWN]:
         print(f"{address} cannot be read: {why}")
     if unread:
         print(
-            f"{len(unread):,} of {len(listed):,} exposures are left out, and tried again by the next start: {table}"
+            f"Left out: {len(unread):,} of {len(listed):,} exposures, which the next start tries again; all are in {table}"
         )
     if not index.count():
         raise WrongOption(f"none of the {len(listed):,} exposures of {args.survey} can be read")
@@ -122,6 +126,10 @@ def build(
     folder: Path = args.dir
     connections = Connections(join, folder / "keys")
     worker = Work(kept, index, connections, survey, folder)
+    if not worker.sizes:
+        raise WrongOption(
+            f"stars of {survey.psf_sigma} pixels leave no size of a cutout: give another --psf-sigma"
+        )
     limits = Limits(sign_up=accounts.Limit(args.accounts_per_hour, 3600))
     is_tls = bool(args.certificate or args.behind_tls)
     return Portal(kept, index, worker, survey, is_tls=is_tls, may_sign_up=args.sign_up, limits=limits)
@@ -258,9 +266,9 @@ def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
         raise WrongOption("--psf-sigma is a number of pixels from 0.3 to 10")
     kept, index = open_database(args)
     taken = listen(args.host, args.port)
-    survey = open_survey(args, index)
     cluster = None
     try:
+        survey = open_survey(args, index)
         if args.join is None:
             options = {"home_wait": args.home_wait, "dir": args.dir / "cluster"}
             if args.home_rate:

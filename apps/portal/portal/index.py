@@ -178,7 +178,7 @@ class Index:
 
     def has_urls(self) -> bool:
         """Whether it was made of a list that has exposures at web servers."""
-        asked = sa.select(exposures.c.id).where(exposures.c.address.like("http%://%")).limit(1)
+        asked = sa.select(exposures.c.id).where(sa.func.lower(exposures.c.address).like("http%://%")).limit(1)
         with self._engine.connect() as connection:
             return connection.execute(asked).first() is not None
 

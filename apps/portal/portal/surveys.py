@@ -30,11 +30,14 @@ from .webfiles import AT_ONCE, Unread, Web, without_queries
 
 # How wide a star of frames of SDSS is: 1.3" of seeing, of 0.396" a pixel.
 PSF_SIGMA_PIXELS = 1.4
-URL_CHARS_MAX = 2000
+# What an index of PostgreSQL takes.
+ADDRESS_BYTES_MAX = 2000
+SIDE_PIXELS_MAX = 1_000_000
 # Rows that an indexing that is stopped loses at most, and how often it says how far it is.
 ROWS_AT_ONCE, SAY_S = 200, 10.0
 # After so many exposures in a row for which a server did not answer, it is asked for no more of them.
 SILENT_AFTER = 20
+NOT_ASKED = f"it was not asked for, as its server did not answer for {SILENT_AFTER} exposures before it"
 # What is waited for until equal work counts as unknown.
 PROOFS_S_MAX = 60.0
 HIDDEN = "?hidden="
@@ -81,6 +84,8 @@ def read_line(text: str, band: str | None) -> Listed:
     if band is not None and band not in BANDS:
         # What stands behind a URL may be a part of it, and is not repeated.
         raise ValueError(f"the word behind the path or URL is none of the bands {', '.join(BANDS)}")
+    if len(text.encode()) > ADDRESS_BYTES_MAX:
+        raise ValueError(f"it has more than {ADDRESS_BYTES_MAX:,} bytes")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     if scheme is None:
         if not text.isprintable():
@@ -88,8 +93,8 @@ def read_line(text: str, band: str | None) -> Listed:
         return Listed(text, "", band)
     if not is_url(text):
         raise ValueError(f"exposures at {scheme[1]}:// are not read: give http, https or a path")
-    if len(text) > URL_CHARS_MAX or not text.isprintable() or " " in text:
-        raise ValueError(f"the URL has a space, or more than {URL_CHARS_MAX} characters")
+    if not text.isprintable() or " " in text:
+        raise ValueError("the URL has a space, or a character that cannot be shown")
     try:
         parts = urlsplit(text)
         is_right = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -179,6 +184,7 @@ class Survey:
         self.index, self.folder, self.psf_sigma, self.is_list = index, folder.resolve(), psf_sigma, is_list
         self._lock = threading.Lock()
         self._asking: tuple[Web, ThreadPoolExecutor] | None = None
+        self._is_closed = False
 
     def path(self, address: str) -> Path:
         """The path of an exposure that is no URL."""
@@ -214,6 +220,8 @@ class Survey:
                 return None
             # Nodes know a file by these, too. One that was replaced may have the size and the date of the one before.
             found[address] = [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
+        if not urls:
+            return [found[address] for address in addresses]
         places = self.places(urls)
         web, threads = self._ask()
         asked = {threads.submit(web.proof, places[address]): address for address in urls}
@@ -232,12 +240,16 @@ class Survey:
 
     def _ask(self) -> tuple[Web, ThreadPoolExecutor]:
         with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the survey is closed")
             if self._asking is None:
                 self._asking = Web(), ThreadPoolExecutor(AT_ONCE, "web")
             return self._asking
 
     def close(self) -> None:
+        """Ask servers no more."""
         with self._lock:
+            self._is_closed = True
             if self._asking is not None:
                 self._asking[1].shutdown(wait=False, cancel_futures=True)
                 self._asking[0].close()
@@ -349,6 +361,16 @@ class _Reader:
             reach = float(reach_deg([row])[0])
         except StackingError as error:
             raise Unread("corrupt", str(error)) from None
+        except (ValueError, OSError, RuntimeError) as error:
+            # A host that can be no name, say. The rest of the list is read all the same.
+            raise Unread("unreadable", f"{type(error).__name__}: {without_queries(str(error))}") from None
+        # What no database and no cell could take would have others left out with it.
+        if not (abs(row["dec"]) <= 90 and abs(row["ra"]) <= 720):
+            raise Unread(
+                "corrupt", f"its centre, RA {row['ra']} and Dec {row['dec']}, is no place of the sky"
+            )
+        if not (1 <= row["width"] <= SIDE_PIXELS_MAX and 1 <= row["height"] <= SIDE_PIXELS_MAX):
+            raise Unread("corrupt", f"its image has {row['width']} x {row['height']} pixels")
         if not reach <= REACH_DEG_MAX:
             raise Unread("corrupt", f"it {too_wide(reach)}")
         return row
@@ -356,7 +378,7 @@ class _Reader:
     def _of_url(self, one: Listed) -> dict[str, Any]:
         server = urlsplit(one.address).netloc
         if self._silent[server] >= SILENT_AFTER:
-            raise Unread("away", f"its server did not answer for {SILENT_AFTER} exposures before it")
+            raise Unread("away", NOT_ASKED)
         name = name_of(one.address)
         url = with_query(one.address, one.query) if one.query else one.address
         try:

@@ -10,6 +10,7 @@ import bz2
 import email.utils
 import io
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -139,6 +140,7 @@ class Web:
     """A client of the survey's servers. Threads may share it."""
 
     def __init__(self) -> None:
+        self._is_closed = threading.Event()
         self._client = httpx2.Client(
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE),
@@ -149,6 +151,7 @@ class Web:
         )
 
     def close(self) -> None:
+        self._is_closed.set()
         self._client.close()
 
     def header(self, url: str, name: str) -> tuple[Header, int | None]:
@@ -164,7 +167,8 @@ class Web:
             except Unread as error:
                 if not error.may_pass or number == TRIES - 1:
                     raise
-                time.sleep(min(error.retry_s or RETRY_S * 3**number, RETRY_S_MAX))
+                if self._is_closed.wait(min(error.retry_s or RETRY_S * 3**number, RETRY_S_MAX)):
+                    raise
         raise AssertionError
 
     def proof(self, url: str) -> list[Any] | None:

@@ -17,6 +17,7 @@ from harness import need_path
 from portal import store
 from portal.index import Index
 from portal.regions import Region
+from test_index import exposures_around
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,31 @@ def test_the_same_in_both(url: str, survey: Path) -> None:
     secret, token = kept.open_session(ada["id"]), kept.add_token(ada["id"], "t")
     assert kept.session(secret) is not None and kept.user_of_token(token) is not None
     assert kept.all_users()[0]["n_requests"] == 3 and "password" not in kept.all_users()[0]
+    engine.dispose()
+
+
+def test_addresses_and_queries_of_a_list(url: str) -> None:
+    engine = store.connect(url)
+    index = Index(engine)
+    index.clear()
+    rows = exposures_around([(10.0, 20.0)], 1200, seed=2)
+    assert index.fill(rows) == 1200 and not index.has_urls()
+    signed = {
+        "address": "https://h/100%_x?hidden=01",
+        **{key: rows[0][key] for key in rows[0] if key not in ("address", "cell")},
+    }
+    index.set_queries({signed["address"]: "a=1&b=%25", "https://h/other": "c"})
+    index.fill([signed])
+    assert index.has_urls() and index.addresses()[signed["address"]] == rows[0]["band"]
+    assert index.queries_of([signed["address"], "e1"]) == {signed["address"]: "a=1&b=%25"}
+    # Once more, as by an indexing that was stopped between the two.
+    index.set_queries({signed["address"]: "d"})
+    assert index.queries_of([signed["address"]]) == {signed["address"]: "d"}
+    index.remove([f"e{number}" for number in range(1100)] + [signed["address"]])
+    assert sorted(index.addresses()) == sorted(f"e{number}" for number in range(1100, 1200))
+    assert index.queries_of([signed["address"]]) == {} and not index.has_urls()
+    index.clear()
+    assert index.addresses() == {} and index.queries_of(["https://h/other"]) == {}
     engine.dispose()
 
 

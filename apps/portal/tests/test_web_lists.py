@@ -277,6 +277,41 @@ def test_an_index_follows_its_list_and_names_what_it_leaves_out(
     assert not unread_table.exists()
 
 
+def test_headers_that_no_database_takes_leave_out_nothing_else(
+    root: Path, tmp_path: Path, index: Index
+) -> None:
+    survey = surveys.Survey(index, tmp_path, 1.4, True)
+    plain = (root / "plain.fits").read_bytes()
+    names = []
+    for number, (keyword, value) in enumerate(
+        (
+            ("CRVAL2", "999.0"),
+            ("CRVAL1", "1E30"),
+            ("NAXIS1", "99999999999"),
+            ("NAXIS2", "-3"),
+            ("CD1_1", "1E300"),
+            ("NAXIS1", "'x'"),
+        )
+    ):
+        card = f"{keyword:<8}=".encode()
+        at = plain.index(card)
+        names.append(f"bad{number}.fits")
+        (root / names[-1]).write_bytes(
+            plain[:at] + f"{keyword:<8}= {value:>20}".ljust(80).encode() + plain[at + 80 :]
+        )
+    with serving(Site(root)) as site:
+        lines = [f"{site.url}/{name}" for name in [*names, "plain.fits"]]
+        # Hosts that can be none.
+        lines += [f"http://{'a' * 300}.example/a.fits", "http://xn--/a.fits", "http://a..b/a.fits"]
+        (tmp_path / "list").write_text("\n".join(lines))
+        unread = surveys.fill(survey, surveys.read_list(tmp_path / "list"), print)
+        assert len(unread) == len(lines) - 1, unread
+        assert list(index.addresses()) == [f"{site.url}/plain.fits"]
+        assert [error.kind for address, error in unread if address.startswith(site.url)] == ["corrupt"] * len(
+            names
+        )
+
+
 def test_a_server_that_does_not_answer_is_not_asked_for_all(
     root: Path, tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
