@@ -22,6 +22,8 @@ from cutout import BLOCK_BYTES, CARD_BYTES, HEADER_BLOCKS_MAX, Header, StackingE
 # Answers that are waited for at once, whoever asks: servers are others' property.
 AT_ONCE = 16
 CONNECT_S, READ_S = 10.0, 20.0
+# For one header: a server may give single bytes, each in time.
+HEADER_S_MAX = 120.0
 TRIES = 3
 RETRY_S, RETRY_S_MAX = 1.0, 30.0
 # The first part that is asked for. A block of bzip2 has to be there as a whole before any of it can be unpacked; one of a frame of SDSS
@@ -179,7 +181,7 @@ class Web:
                 if part is None and answer.status_code != 200:
                     return None
                 size = _length_of(answer) if part is None else part[1]
-                if part is not None:
+                if part is not None and _length_of(answer) == 1:
                     # The connection is of use for the next one.
                     answer.read()
                 return proof_of(answer.headers, size, time.time())
@@ -206,6 +208,7 @@ class Web:
         """The first bytes of a file, with its whole header. A server that gives no parts sends the file until the header is there."""
         have, size = bytearray(), None
         until = FIRST_BYTES_BZIP2 if url.partition("?")[0].endswith(".bz2") else FIRST_BYTES
+        end = time.monotonic() + HEADER_S_MAX
         seen: tuple[str, ...] | None = None
         while until <= PACKED_BYTES_MAX:
             wanted = {"Range": f"bytes={len(have)}-{until - 1}"}
@@ -217,13 +220,14 @@ class Web:
                 if part is None and answer.status_code != 200:
                     raise _refused(answer)
                 if part is None:
-                    return self._whole(answer, until)
+                    return self._whole(answer, until, end)
                 now = tuple(answer.headers.get(key, "") for key in ("etag", "last-modified"))
                 if part[0] != len(have) or (seen is not None and (now, part[1]) != (seen, size)):
                     raise Unread("away", "it changed while it was read", True)
                 seen, size, before = now, part[1], len(have)
                 for chunk in answer.iter_raw():
                     have += chunk
+                    _in_time(end)
                     if len(have) >= until:
                         break
             if len(have) == size or len(have) == before or has_header(unpacked_start(bytes(have))):
@@ -232,10 +236,11 @@ class Web:
         raise StackingError(f"its header does not end within {PACKED_BYTES_MAX:,} bytes of the file")
 
     @staticmethod
-    def _whole(answer: httpx2.Response, until: int) -> tuple[bytes, int | None]:
+    def _whole(answer: httpx2.Response, until: int, end: float) -> tuple[bytes, int | None]:
         have, size = bytearray(), _length_of(answer)
         for chunk in answer.iter_raw():
             have += chunk
+            _in_time(end)
             if len(have) >= until:
                 if has_header(unpacked_start(bytes(have))):
                     return bytes(have), size
@@ -243,6 +248,11 @@ class Web:
                 if until > PACKED_BYTES_MAX:
                     raise StackingError(f"its header does not end within {len(have):,} bytes of the file")
         return bytes(have), len(have) if size is None else size
+
+
+def _in_time(end: float) -> None:
+    if time.monotonic() > end:
+        raise Unread("away", f"the server gives its header too slowly, for {HEADER_S_MAX:.0f} s")
 
 
 def _refused(answer: httpx2.Response) -> Unread:

@@ -128,6 +128,19 @@ def test_what_may_pass_is_tried_again_and_no_text_has_a_query(
     web.close()
 
 
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_server_that_gives_single_bytes_holds_nobody_for_long(
+    root: Path, ranges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webfiles, "HEADER_S_MAX", 0.5)
+    web = webfiles.Web()
+    with serving(Site(root, ranges=ranges)) as site:
+        site.wait_s = 0.1
+        with pytest.raises(webfiles.Unread, match=r"away: the server gives its header too slowly"):
+            web.header(f"{site.url}/plain.fits", "plain.fits")
+    web.close()
+
+
 def test_what_shows_that_a_file_is_the_same(root: Path) -> None:
     """Absence of a version never stands for an equal one."""
     web = webfiles.Web()

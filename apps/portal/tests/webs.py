@@ -28,6 +28,8 @@ class Site:
         self.moved: dict[str, str] = {}
         # What was asked for: path, `Range`, and how many bytes of a file were given.
         self.asked: list[tuple[str, str, int]] = []
+        # With a number, each byte of a file comes alone, so many seconds after the one before.
+        self.wait_s = 0.0
         # Requests that have no answer yet, and the most of them that there were.
         self.n_now = self.n_most = 0
         self.lock = Lock()
@@ -147,7 +149,11 @@ def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Last-Modified", email.utils.formatdate(state.st_mtime, usegmt=True))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            for start in range(0, len(body), 65536):
+            for start in range(0, len(body), 65536) if not site.wait_s else range(len(body)):
+                if site.wait_s:
+                    self.wfile.write(body[start : start + 1])
+                    time.sleep(site.wait_s)
+                    continue
                 self.wfile.write(body[start : start + 65536])
                 with site.lock:
                     if number < len(site.asked):
