@@ -380,6 +380,9 @@ class Work:
         self.store.set_request(number, state=state, ended=time.time(), **values)
         shutil.rmtree(self.folder(number) / "cuts", ignore_errors=True)
         live.note(state=state)
+        # Whoever waits for it waits no longer, while servers of the survey are asked whether its exposures are still the same.
+        with self._lock:
+            self._live.pop(number, None)
 
     def _submitted(
         self, user: str, weight: int, name: str, tasks: list[dict[str, Any]], may_be_there: bool

@@ -37,6 +37,8 @@ class Site:
         self.may_answer.set()
         self.url = ""
         self.stop: Callable[[], None] = lambda: None
+        # A client of this name waits for its answers until it is another one.
+        self.held = ""
         self._n_before, self._is_reached = 0, Event()
 
     def gate_after(self, n: int) -> Event:
@@ -108,6 +110,8 @@ def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
             try:
                 site.may_answer.wait(60)
                 site.wait_at_gate()
+                while site.held and self.headers.get("User-Agent") == site.held:
+                    time.sleep(0.05)
                 self.give()
             finally:
                 with site.lock:
