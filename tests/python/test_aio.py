@@ -78,6 +78,16 @@ def test_a_wait_that_is_cancelled_or_too_long_ends(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_map_that_is_left_cancels_its_other_calls(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with eyas.aio.Cluster(nodes=1, slots=1, dir=str(tmp_path / "c")) as c:
+            async for _ in c.map(time.sleep, [0.0, *[600.0] * 5]):
+                break
+            assert await asyncio.wait_for(c.submit(abs, -3), 60) == 3
+
+    asyncio.run(main())
+
+
 def test_a_connection_that_is_not_open_says_so() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         eyas.aio.connect("join.json").submit(int)

@@ -612,6 +612,21 @@ def test_map_of_a_function_calls_it_with_a_context_behind_the_elements(cluster: 
         cluster.map(abs)
 
 
+def test_a_map_that_is_left_cancels_its_other_calls(cluster: eyas.Cluster) -> None:
+    left = cluster.map(time.sleep, [0.0, *[600.0] * 12])
+    assert next(left) is None
+    del left
+    assert cluster.submit(power, 3).result(60) == 9
+    with pytest.raises(TypeError):
+        list(cluster.map(time.sleep, [0.0, "x", *[600.0] * 12], chunksize=1))
+    assert cluster.submit(power, 4).result(60) == 16
+    # Those of a map with a name are somebody else's, too.
+    named = cluster.map(power, range(40), name="left")
+    assert next(named) == 0
+    del named
+    assert list(cluster.runs("left")[-1].results()) == [n * n for n in range(40)]
+
+
 def test_tasks_of_chunks_have_the_name_of_the_function(cluster: eyas.Cluster) -> None:
     calls = cluster._map_calls(power, (range(4),), None, 2, {})
     assert [call.result(60) for call in calls] == [[0, 1], [4, 9]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -55,11 +56,34 @@ def call_chunk(
     return Chunk(fn(*args, *last, **given) for args in chunk)
 
 
-def in_order(calls: deque[Future[Any]], chunksize: int) -> Iterator[Any]:
-    """The results of calls of so many elements each. Those that were taken are kept no longer."""
-    while calls:
-        result = calls.popleft().result()
-        if chunksize == 1:
-            yield result
-        else:
-            yield from result
+def in_order(calls: deque[Future[Any]], chunksize: int, go_on: bool) -> Iterator[Any]:
+    """The results of calls of so many elements each. Those that were taken are kept no longer. Unless they `go_on`, calls whose results
+    nobody takes are cancelled.
+    """
+    try:
+        while calls:
+            result = calls[0].result()
+            calls.popleft()
+            if chunksize == 1:
+                yield result
+            else:
+                yield from result
+    finally:
+        if not go_on:
+            cancel_soon(calls)
+
+
+def cancel_soon(calls: Iterable[Future[Any]]) -> None:
+    """Cancel calls without a wait for it: each is a question to the cluster, and they may be thousands."""
+    left = list(calls)
+    if not left:
+        return
+
+    def cancel() -> None:
+        for call in left:
+            call.cancel()
+
+    try:
+        threading.Thread(target=cancel, name="eyas-cancels", daemon=True).start()
+    except RuntimeError:
+        pass  # the interpreter ends, and the calls with it

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import cluster, runs
+from ._values import cancel_soon
 
 if TYPE_CHECKING:
     import pyarrow
@@ -229,10 +230,14 @@ class Client:
         elements = tuple(map(_futures_of, each) for each in iterables)
         last, named = _futures_of(context), _futures_of(options)
         calls = await asyncio.to_thread(self.sync._map_calls, fn, elements, last, chunksize, named, name)
-        while calls:
-            result = await Call(calls.popleft())
-            for one in [result] if chunksize == 1 else result:
-                yield one
+        try:
+            while calls:
+                result = await Call(calls.popleft())
+                for one in [result] if chunksize == 1 else result:
+                    yield one
+        finally:
+            if name is None:
+                cancel_soon(calls)
 
     async def status(self) -> dict[str, Any]:
         """What the cluster is doing: the fields of `eyas status --json`."""

@@ -560,7 +560,8 @@ class Client:
         name: str | None = None,
         **options: Any,
     ) -> Iterator[T]:
-        """Call a function once for each element, as the built-in `map` does; gives the results in order.
+        """Call a function once for each element, as the built-in `map` does; gives the results in order. A loop over them that is left
+        before its end, by `break` or an error, cancels the other calls, unless they have a name.
 
         context : one further argument of all calls, behind those of the iterables: a `Context` arrives as its value, and so does
             anything else.
@@ -571,7 +572,8 @@ class Client:
             `--keep-runs`) and another map with a name is given.
         options : those of `submit`.
         """
-        return in_order(self._map_calls(fn, iterables, context, chunksize, options, name), chunksize)
+        calls = self._map_calls(fn, iterables, context, chunksize, options, name)
+        return in_order(calls, chunksize, go_on=name is not None)
 
     def _map_calls(
         self,
