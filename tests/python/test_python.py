@@ -430,6 +430,33 @@ def test_functions_have_any_name_and_close_what_they_like(cluster: eyas.Cluster)
     assert cluster.submit(os.close, 1).result(60) is None
 
 
+def test_pythons_own_exceptions_come_without_what_cannot_be_pickled(cluster: eyas.Cluster) -> None:
+    def hung() -> None:
+        error = ValueError("with", threading.Lock())
+        error.lock, error.code = threading.Lock(), 7  # type: ignore[attr-defined]
+        raise error
+
+    error = cluster.submit(hung).exception(60)
+    assert type(error) is ValueError and error.args[0] == "with" and "lock" in error.args[1]
+    assert error.code == 7 and not hasattr(error, "lock")  # type: ignore[attr-defined]
+
+
+def test_a_group_has_those_of_its_exceptions_that_can_be_pickled(cluster: eyas.Cluster) -> None:
+    def several() -> None:
+        raise ExceptionGroup("all", [KeyError("k"), Picky(1, threading.Lock()), Picky(1, 2)])
+
+    group = cluster.submit(several).exception(60)
+    assert isinstance(group, ExceptionGroup) and group.message == "all"
+    assert [type(one) for one in group.exceptions] == [KeyError, RuntimeError, Picky]
+    lost, whole = group.exceptions[1:]
+    assert "Picky: 1 and" in str(lost) and isinstance(whole, Picky) and whole.two == 2
+
+
+def test_a_result_that_cannot_be_pickled_is_named_as_the_reason(cluster: eyas.Cluster) -> None:
+    error = cluster.submit(threading.Lock).exception(60)
+    assert "the function returned a lock" in error.__notes__[0]  # type: ignore[union-attr]
+
+
 def test_a_call_that_the_cluster_refuses_takes_no_other_with_it(cluster: eyas.Cluster) -> None:
     held: Future[int] = Future()
     calls = [cluster.submit(power, held) for _ in range(50)]
@@ -549,6 +576,29 @@ def test_a_call_sees_nothing_that_another_call_changed(cluster: eyas.Cluster) ->
     assert cluster.submit(nested, lists).result(60) == 2
     lists[0].append(0)
     assert cluster.submit(nested, lists).result(60) == 3, "the array is frozen, and what is in it is not"
+
+
+class Column:
+    """Numbers with what says how large they are, as a column of a table has it."""
+
+    def __init__(self) -> None:
+        self.numbers = np.zeros(100_000)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes
+
+
+def test_a_large_value_that_is_no_array_may_be_changed_by_its_call(cluster: eyas.Cluster) -> None:
+    def count(column: Column) -> float:
+        column.numbers[0] += 1
+        return float(column.numbers[0])
+
+    given, made = Column(), cluster.submit(Column)
+    for column in (given, made):
+        assert [cluster.submit(count, column).result(60) for _ in range(3)] == [1.0] * 3
+    with pytest.raises(ValueError, match="read-only"):
+        cluster.submit(lambda numbers: numbers.fill(1), given.numbers).result(60)
 
 
 def test_a_file_is_named_without_the_query_of_its_url(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ import socket
 import struct
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 OBJECT_MAGIC = b"EYASOBJ1"
@@ -34,6 +35,8 @@ ANSWER = b"\x1eeyas-answer "
 SHARED_BYTES_MIN = 64 << 10
 # A file that is smaller than this is read, and not mapped.
 MAPPED_BYTES_MIN = 256 << 10
+# `mmap` has it since Python 3.13.
+_MAP_NORESERVE = 0x4000
 # The file in the sandbox with what a function returned.
 RESULT = ".eyas-result"
 # A result that is larger than this is not printed.
@@ -108,7 +111,8 @@ def write_object(value: Any, dumps: Any) -> list[bytes | memoryview]:
 def map_file(path: str | os.PathLike[str], may_write: bool = False) -> memoryview:
     """The bytes of a file; a small one is read, and a large one mapped. What is written to them does not go to the file.
 
-    Python's own `mmap` would keep the file open, and a process may have no more than a thousand files open.
+    Python's own `mmap` would keep the file open, and a process may have no more than a thousand files open. No memory is set aside for
+    what might be written, as a file may be larger than all memory.
     """
     with open(path, "rb") as file:
         n_bytes = os.fstat(file.fileno()).st_size
@@ -125,7 +129,7 @@ def map_file(path: str | os.PathLike[str], may_write: bool = False) -> memoryvie
             libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
             libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
             access = mmap.PROT_READ | (mmap.PROT_WRITE if may_write else 0)
-            address = libc.mmap(None, n_bytes, access, mmap.MAP_PRIVATE, file.fileno(), 0)
+            address = libc.mmap(None, n_bytes, access, mmap.MAP_PRIVATE | _MAP_NORESERVE, file.fileno(), 0)
             if address in (None, ctypes.c_void_p(-1).value):
                 error = ctypes.get_errno()
                 raise OSError(error, os.strerror(error), os.fspath(path))
@@ -159,13 +163,14 @@ def is_plain_array(value: Any) -> bool:
 
 
 def _shared_object(digest: str, path: str) -> Any:
-    """An object that several calls have. What no call can change is unpickled once."""
+    """An object that several calls have. What no call can change is unpickled once; of all else a call has one that it may change."""
     if digest in _objects:
         _objects.move_to_end(digest)
         return _objects[digest][0]
-    mapped = map_file(path)
+    mapped = map_file(path, may_write=True)
     value = read_object(mapped)
     if is_plain_array(value):
+        value = read_object(mapped.toreadonly())
         if value.flags.writeable:
             # It was pickled without a buffer. A view of what may not be written to cannot be made writable.
             value.flags.writeable = False
@@ -256,9 +261,19 @@ def _returned(value: Any, printed: bytes, output: str | None, aside: str, n_max:
     except Exception:
         import cloudpickle
 
-        parts = write_object(
-            value, cloudpickle.dumps if n_max is None else _Bounded(cloudpickle.Pickler, n_max)
-        )
+        try:
+            parts = write_object(
+                value, cloudpickle.dumps if n_max is None else _Bounded(cloudpickle.Pickler, n_max)
+            )
+        except ResultTooLarge:
+            raise
+        except Exception as error:
+            # Python 3.11 and newer has notes.
+            note = getattr(error, "add_note", lambda _: None)
+            note(
+                f"the function returned a {type(value).__name__}, which cannot be pickled: return what can be"
+            )
+            raise
     is_large = sum(memoryview(part).nbytes for part in parts) >= SHARED_BYTES_MIN
     if output is not None:
         with open(output, "wb") as out:
@@ -356,17 +371,13 @@ class _Printed:
 def _error(kind: bytes, error: BaseException, printed: bytes) -> bytes:
     import traceback
 
-    try:
-        words = f"{type(error).__name__}: {error}"
-    except Exception:
-        words = f"{type(error).__name__}, whose text cannot be made"
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         # The same for those who read what tasks print.
         write_all(2, text.encode(errors="replace"))
     except OSError:
         pass  # the function has closed standard error
-    for shown in (error, _Rebuilt(error), RuntimeError(words)):
+    for shown in _forms(error):
         try:
             answer = _said(kind, (shown, text), printed)
             pickle.loads(base64.b64decode(answer[len(ANSWER) + 1 :]))
@@ -376,15 +387,54 @@ def _error(kind: bytes, error: BaseException, printed: bytes) -> bytes:
     raise AssertionError("a text can be pickled")
 
 
-class _Rebuilt:
-    """An exception whose class takes other arguments than it hands on: it is made again without its `__init__`."""
+def _forms(error: BaseException) -> Iterator[Any]:
+    """What may stand for an exception, the most of it first. The last one can be pickled."""
+    yield error
+    yield _Rebuilt(error)
+    if type(error).__module__ == "builtins":
+        # Nothing of it is lost but what somebody has hung on it, or given in place of a text.
+        yield _Rebuilt(error, is_bare=True)
+    try:
+        yield RuntimeError(f"{type(error).__name__}: {error}")
+    except Exception:
+        yield RuntimeError(f"{type(error).__name__}, whose text cannot be made")
 
-    def __init__(self, error: BaseException) -> None:
+
+class _Rebuilt:
+    """An exception whose class takes other arguments than it hands on: it is made again without its `__init__`.
+
+    is_bare : without those of its attributes that cannot be pickled, and with texts in place of such arguments.
+    """
+
+    def __init__(self, error: BaseException, is_bare: bool = False) -> None:
         self._error = error
+        self._is_bare = is_bare
 
     def __reduce__(self) -> Any:
         error = self._error
-        return _rebuild, (type(error), error.args, error.__dict__)
+        args, fields = error.args, error.__dict__
+        if self._is_bare:
+            args = _bare(args)
+            fields = {name: value for name, value in fields.items() if _can_go(value)}
+        return _rebuild, (type(error), args, fields)
+
+
+def _bare(value: Any) -> Any:
+    """An argument of an exception, or what stands for it where it cannot be pickled. A group has its exceptions in a list."""
+    if isinstance(value, BaseException):
+        return next(form for form in _forms(value) if _can_go(form))
+    if type(value) in (list, tuple):
+        return type(value)(map(_bare, value))
+    return value if _can_go(value) else repr(value)
+
+
+def _can_go(value: Any) -> bool:
+    """Whether a value can be pickled, and made again."""
+    try:
+        pickle.loads(_dumps(value))
+        return True
+    except BaseException:
+        return False
 
 
 def _rebuild(kind: type[BaseException], args: tuple[Any, ...], fields: dict[str, Any]) -> BaseException:
