@@ -457,6 +457,35 @@ def test_a_result_that_cannot_be_pickled_is_named_as_the_reason(cluster: eyas.Cl
     assert "the function returned a lock" in error.__notes__[0]  # type: ignore[union-attr]
 
 
+def test_methods_travel_that_are_not_found_by_their_functions_names(cluster: eyas.Cluster) -> None:
+    def plus(n: int) -> Callable[[Any], int]:
+        def inner(self: Any) -> int:
+            return int(self.n) + n
+
+        return inner
+
+    class Base:
+        n = 1
+
+        def get(self) -> int:
+            return self.n
+
+    class Odd(Base):
+        short = lambda self: self.n * 10  # noqa: E731
+        decorated = plus(5)
+
+        def get(self) -> int:
+            return -1
+
+        def __hidden(self) -> int:
+            return self.n + 3
+
+        def all(self) -> list[Any]:
+            return [self.get, super().get, self.short, self.decorated, self.__hidden]
+
+    assert [cluster.submit(method).result(60) for method in Odd().all()] == [-1, 1, 10, 6, 4]
+
+
 def test_a_call_that_the_cluster_refuses_takes_no_other_with_it(cluster: eyas.Cluster) -> None:
     held: Future[int] = Future()
     calls = [cluster.submit(power, held) for _ in range(50)]

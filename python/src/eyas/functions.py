@@ -134,7 +134,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         self._large: dict[int, tuple[int, Any]] = {}
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is MethodType:
+        if type(obj) is MethodType and _is_found_by_name(obj):
             # By its object and its name: cloudpickle would take its function along.
             return obj.__reduce__()
         if type(obj) is CodeType:
@@ -177,6 +177,17 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         self.inputs[name] = str(needed.path)
         # Two equal values are one file, and still two values.
         return "object", (name, self._large.setdefault(id(value), (len(self._large), value))[0])
+
+
+def _is_found_by_name(method: MethodType) -> bool:
+    """Whether its object has the method under its function's name. A lambda, a decorator's inner function and `super().run` are not
+    found so, or something else is.
+    """
+    try:
+        found = getattr(method.__self__, method.__name__, None)
+    except Exception:
+        return False
+    return type(found) is MethodType and found == method
 
 
 def _layout(value: Any) -> tuple[Any, ...] | None:
