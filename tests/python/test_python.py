@@ -486,6 +486,57 @@ def test_methods_travel_that_are_not_found_by_their_functions_names(cluster: eya
     assert [cluster.submit(method).result(60) for method in Odd().all()] == [-1, 1, 10, 6, 4]
 
 
+def test_callbacks_may_raise_anything_and_cannot_wait_for_calls(
+    cluster: eyas.Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with eyas.connect(cluster.join) as c:
+        held: Future[int] = Future()
+        first = c.submit(power, held)
+        seen: list[Any] = []
+
+        def ends(_: Any) -> None:
+            raise SystemExit("a callback ends")
+
+        def waits(_: Any) -> None:
+            seen.append(c.submit(power, 5))
+            try:
+                seen[-1].result()
+            except RuntimeError as error:
+                seen.append(str(error))
+
+        first.add_done_callback(ends)
+        first.add_done_callback(waits)
+        after = c.submit(power, first)
+        held.set_result(2)
+        assert after.result(60) == 16
+        assert c.submit(power, 4).result(60) == 16
+        assert "waits for the call" in seen[1] and seen[0].result(60) == 25
+    assert "a callback ends" in caplog.text
+
+
+def test_an_interrupt_while_a_call_is_packed_is_heard_by_the_program(cluster: eyas.Cluster) -> None:
+    done: Future[Any] = Future()
+    done.set_result(Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        cluster.submit(power, done)
+    with Executor(cluster=cluster) as executor, pytest.raises(KeyboardInterrupt):
+        executor.submit(repr, done)
+    # In a callback nobody hears of it but those who ask for results.
+    later: Future[Any] = Future()
+    calls = [cluster.submit(power, cluster.submit(power, later)) for _ in range(3)]
+    later.set_result(Interrupted())
+    assert [type(call.exception(60)) for call in calls] == [KeyboardInterrupt] * 3
+    assert cluster.submit(power, 4).result(60) == 16
+
+
+class Interrupted:
+    """A value that the user presses ^C at while it is pickled."""
+
+    def __reduce__(self) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return Interrupted, ()
+
+
 def test_a_call_that_the_cluster_refuses_takes_no_other_with_it(cluster: eyas.Cluster) -> None:
     held: Future[int] = Future()
     calls = [cluster.submit(power, held) for _ in range(50)]

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import io
 import json
+import logging
 import os
 import pickle
 import queue
@@ -60,6 +61,10 @@ WALLTIME_S_MAX = 100 * 365 * 86_400
 DROPPED_MAX = 16
 # So many calls at most are given to the cluster at once.
 BATCH_MAX = 2000
+# Where the standard library tells of callbacks that raise.
+_LOGGER = logging.getLogger("concurrent.futures")
+# The calls whose thread this is, as `calls`.
+_ours = threading.local()
 
 
 def _nbytes(value: Any) -> int:
@@ -484,6 +489,8 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._run: int | None = None
         # Whether somebody cancels it. Where it ends in that way, it is no failure.
         self._is_unwanted = False
+        # ^C that came while the call was packed.
+        self._interrupt: BaseException | None = None
         # Whether it goes on when its client ends.
         self._goes_on = False
 
@@ -493,9 +500,47 @@ class CallFuture(Future):  # type: ignore[type-arg]
         return self._id
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the function returned. A large result is brought here when it is asked for."""
+        """What the function returned. A large result is brought here when it is asked for. Errors: RuntimeError, a callback of a call
+        waits for another call: results come on the thread that it holds up.
+        """
+        self._refuse_to_wait(timeout)
         value = super().result(timeout)
         return value.value() if type(value) is _Stored else value
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised; `None`: nothing. Errors: as of `result`."""
+        self._refuse_to_wait(timeout)
+        return super().exception(timeout)
+
+    def _refuse_to_wait(self, timeout: float | None) -> None:
+        calls = self._calls
+        if (
+            timeout is None
+            and calls is not None
+            and getattr(_ours, "calls", None) is calls
+            and not self.done()
+        ):
+            raise RuntimeError(
+                f"a callback of a call waits for the call {self._id or self._label or 'behind it'}, which would never end: "
+                "submit calls in callbacks, and wait for them elsewhere"
+            )
+
+    def _raise_interrupt(self) -> None:
+        """To whoever submits the call. A callback that raises it would keep those behind it from being called."""
+        error, self._interrupt = self._interrupt, None
+        if error is not None:
+            raise error
+
+    def _invoke_callbacks(self) -> None:
+        if getattr(_ours, "calls", None) is None:
+            super()._invoke_callbacks()  # type: ignore[misc]
+            return
+        # Whatever one raises, `SystemExit` too, the others are called, and the thread goes on.
+        for callback in self._done_callbacks:  # type: ignore[attr-defined]
+            try:
+                callback(self)
+            except BaseException:
+                _LOGGER.exception("exception calling callback for %r", self)
 
     def _repr_html_(self) -> str:
         from .notebook import html_of_call
@@ -721,6 +766,7 @@ class Calls:
         waits = call.futures
         if not waits:
             self._finish(future, call)
+            future._raise_interrupt()
             return
         with self._lock:
             self._waiting.add(future)
@@ -728,7 +774,7 @@ class Calls:
         lock = threading.Lock()
         # Futures keep what is called when they are done, so that must keep neither them nor the call.
         both = [(future, call)]
-        del future, call, args, kwargs
+        del call, args, kwargs
 
         def one_done(_: Any) -> None:
             with lock:
@@ -739,6 +785,7 @@ class Calls:
 
         for one in waits:
             one.add_done_callback(one_done)
+        future._raise_interrupt()
 
     def _module_path(self) -> list[str]:
         """Where modules are looked for, as whole paths."""
@@ -857,6 +904,7 @@ class Calls:
             self._pack(future, call)
         except BaseException as error:
             future._settle(None, error)
+            future._interrupt = error if is_for_caller(error) else None
             return
         with self._lock:
             gone = self._gone
@@ -966,6 +1014,7 @@ class Calls:
 
     def _give(self) -> None:
         """The thread that gives calls to the cluster."""
+        _ours.calls = self
         while True:
             batch: list[CallFuture] = []
             first = self._to_give.get()
@@ -1060,6 +1109,7 @@ class Calls:
 
     def _hear(self) -> None:
         """The thread that hears of the calls that have ended."""
+        _ours.calls = self
         own = self._own
         while True:
             try:
@@ -1250,6 +1300,11 @@ def _in_turn(do: Callable[..., object], *args: Any) -> None:
             del args
     finally:
         del _turns.due
+
+
+def is_for_caller(error: BaseException) -> bool:
+    """Whether an error is ^C or the like, in a thread of the program, which hears of it there."""
+    return not isinstance(error, Exception) and getattr(_ours, "calls", None) is None
 
 
 __all__ = ["CallFuture", "Calls", "Context", "Pool"]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._values import call_chunk, chunks_of
 from .cluster import Client, Cluster
-from .functions import CallFuture, Calls, Pool, _name_of
+from .functions import CallFuture, Calls, Pool, _name_of, is_for_caller
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -157,6 +157,8 @@ class _State:
                 self.calls().give(call.future, call.fn, call.args, call.kwargs)
             except BaseException as error:
                 call.future._settle(None, error)
+                if is_for_caller(error):
+                    raise
             del call
         with self.changed:
             self.changed.notify_all()
