@@ -44,6 +44,8 @@ def test_collections_are_computed_by_the_scheduler_and_by_the_executor(executor:
     assert bag.sum().compute(scheduler=executor) == 5050
     with pytest.raises(TypeError, match="get has no cluster: give executor"):
         bag.sum().compute(scheduler=partial(eyas.dask.get, cluster=None))
+    with pytest.raises(TypeError, match=r"executor is 'c': give executor=eyas.futures.Executor"):
+        bag.sum().compute(scheduler=partial(eyas.dask.get, executor="c"))  # type: ignore[arg-type]
     rows = dask.array.arange(10_000, chunks=2_500).reshape(100, 100)
     with dask.config.set(scheduler=scheduler):
         assert np.array_equal(

@@ -91,6 +91,8 @@ def get(
     if "cluster" in options:
         # Dask hands options on that nobody knows, and leaves them out then.
         raise TypeError("get has no cluster: give executor=eyas.futures.Executor(cluster=c)")
+    if executor is not None and not isinstance(executor, Executor):
+        raise TypeError(f"executor is {executor!r}: give executor=eyas.futures.Executor(cluster=c)")
     executor = executor or _own_executor()
     options.pop("num_workers", None)
     options.pop("pool", None)
