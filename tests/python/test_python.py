@@ -457,6 +457,27 @@ def test_a_result_that_cannot_be_pickled_is_named_as_the_reason(cluster: eyas.Cl
     assert "the function returned a lock" in error.__notes__[0]  # type: ignore[union-attr]
 
 
+def test_what_only_a_node_can_import_is_named(cluster: eyas.Cluster, here: Path) -> None:
+    (here / "only_there.py").write_text("class Lost(Exception):\n    pass\n")
+
+    def use(raises: bool) -> Any:
+        sys.path.insert(0, str(here))
+        try:
+            lost = __import__("only_there").Lost("in the forest")
+        finally:
+            sys.path.remove(str(here))
+        if raises:
+            raise lost
+        return lost
+
+    with pytest.raises(RuntimeError, match=r"only_there\.Lost: in the forest; what the function raised"):
+        cluster.submit(use, True).result(60)
+    call = cluster.submit(use, False)
+    error = call.exception(60)
+    assert isinstance(error, ModuleNotFoundError) and "only_there" in str(error)
+    assert f"task {call.task} returned cannot be unpickled" in error.__notes__[0]  # type: ignore[attr-defined]
+
+
 def test_methods_travel_that_are_not_found_by_their_functions_names(cluster: eyas.Cluster) -> None:
     def plus(n: int) -> Callable[[Any], int]:
         def inner(self: Any) -> int:

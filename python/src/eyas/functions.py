@@ -1227,7 +1227,19 @@ def _answer_of(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> t
         if task["ended_itself"]:
             raise WorkerLost(task["id"], run, reason, stderr)
         raise TaskFailed(task["id"], run, reason, stderr)
-    value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))
+    try:
+        value, printed = pickle.loads(base64.b64decode(said[at + 1 :]))
+    except Exception as error:
+        if kind in b"RF":
+            # Python 3.11 and newer has notes.
+            note = getattr(error, "add_note", lambda _: None)
+            note(f"what the function of task {task['id']} returned cannot be unpickled by this program")
+            raise
+        words = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace").rstrip()
+        why = (
+            f"what the function raised cannot be unpickled by this program ({type(error).__name__}: {error})"
+        )
+        return kind, (RuntimeError(f"{words.rpartition(chr(10))[2]}; {why}"), words), b""
     return kind, value, printed
 
 
