@@ -1354,6 +1354,20 @@ def test_options_that_say_nothing_of_tasks_are_refused_and_parameters_are_values
     cluster.warm(numbers(here, 1), nodes="node1")
 
 
+def test_words_of_a_command_may_be_paths_and_else_are_named(cluster: eyas.Cluster, here: Path) -> None:
+    numbers(here, 3)
+    (here / "say.py").write_text("import sys\nprint(*sys.argv)\n")
+    said = cluster.map([PYTHON, Path("say.py"), "{in}"], "2.txt").tasks()
+    assert [task.stdout for task in said] == [b"say.py 2.txt\n"]
+    assert [task.state for task in cluster.map(Path("/bin/true"), "2.txt").tasks()] == ["done"]
+    no_commands: list[Any] = [["echo", 5], 5, None]
+    for wrong in no_commands:
+        with pytest.raises(TypeError, match="give a text, a list of texts and paths, or a function"):
+            cluster.map(wrong, "2.txt")
+    with pytest.raises(TypeError, match="the tasks are 5: give a list of dictionaries"):
+        cluster.run(5)  # type: ignore[arg-type]
+
+
 def test_a_file_is_read_as_the_command_line_reads_it(cluster: eyas.Cluster, here: Path) -> None:
     (here / "list.txt").write_text("echo one\necho two\n")
     assert [task.stdout for task in cluster.run("list.txt").tasks()] == [b"one\n", b"two\n"]

@@ -165,7 +165,7 @@ class Client:
     @overload
     def map(
         self,
-        command: str | Sequence[str],
+        command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Table = (),
         *,
         out: str | Iterable[str] = (),

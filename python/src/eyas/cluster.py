@@ -243,7 +243,7 @@ class Client:
     @overload
     def map(
         self,
-        command: str | Sequence[str],
+        command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         files: str | os.PathLike[str] | File | Iterable[str | os.PathLike[str] | File] | Table = (),
         *,
         out: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
@@ -272,7 +272,7 @@ class Client:
         Parameters of a program; those of a function are those of `map_calls`
         ---------------------------------------------------------------------
         command : the program and its words, with `{in}`, `{out}`, `{stem}`, `{name}`, ...; a text is split as a shell splits it,
-            and with `shell` it goes to the shell as it is.
+            and with `shell` it goes to the shell as it is. Words of a list may be paths.
         files : paths, URLs or patterns; each file makes one task. Or a table of pandas, Polars or PyArrow: each row makes one task, its
             columns are holes such as `{sample}`, and those that `files_=["reads"]` names are files.
         out : templates of the outputs' locations.
@@ -290,7 +290,7 @@ class Client:
 
     def _map_program(
         self,
-        command: str | Sequence[str],
+        command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         files: str | os.PathLike[str] | File | Iterable[str | os.PathLike[str] | File] | Table = (),
         *,
         out: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
@@ -316,7 +316,13 @@ class Client:
             except ValueError as error:
                 raise EyasError(f"the command {command!r} cannot be split into words: {error}") from None
         else:
-            words = list(command)
+            try:
+                one_or_several = [command] if isinstance(command, os.PathLike) else command
+                words = [os.fsdecode(word) for word in one_or_several]
+            except TypeError:
+                raise TypeError(
+                    f"the command is {command!r}: give a text, a list of texts and paths, or a function"
+                ) from None
         one_or_more = [files] if isinstance(files, (str, os.PathLike, File)) else files
         names = [name.location if isinstance(name, File) else os.fspath(name) for name in one_or_more]
         outs = [os.fsdecode(one) for one in ([out] if isinstance(out, (str, bytes, os.PathLike)) else out)]
@@ -357,6 +363,10 @@ class Client:
             if isinstance(tasks, (str, os.PathLike)):
                 number, n_tasks = self._connection().submit_file(name or os.fspath(tasks), tasks)
             else:
+                if not isinstance(tasks, Iterable):
+                    raise TypeError(
+                        f"the tasks are {tasks!r}: give a list of dictionaries, a table or the path of a list"
+                    )
                 lines, origin = "".join(map(_line_of, tasks)), "tasks of Python"
                 number, n_tasks = self._connection().submit_list(name or origin, lines, origin)
         except _ffi.FfiError as error:
