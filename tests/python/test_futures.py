@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import eyas
 import pytest
@@ -207,3 +209,24 @@ def test_a_program_that_has_no_output_gets_results(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "stdout", None)
     with Executor(1) as executor:
         assert executor.submit(print, "to nobody").result(60) is None
+
+
+def test_a_callback_that_shuts_the_executor_down_does_not_hold_up_the_results(tmp_path: Path) -> None:
+    def wait_for(path: Path) -> None:
+        while not path.exists():
+            time.sleep(0.01)
+
+    executor = Executor(max_workers=2)
+    first, second = executor.submit(wait_for, tmp_path / "a"), executor.submit(wait_for, tmp_path / "b")
+    down = threading.Event()
+
+    def shut(_: Any) -> None:
+        executor.shutdown()
+        down.set()
+
+    first.add_done_callback(shut)
+    (tmp_path / "a").touch()
+    assert down.wait(60)
+    (tmp_path / "b").touch()
+    assert second.result(60) is None
+    executor.shutdown()

@@ -514,12 +514,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
 
     def _refuse_to_wait(self, timeout: float | None) -> None:
         calls = self._calls
-        if (
-            timeout is None
-            and calls is not None
-            and getattr(_ours, "calls", None) is calls
-            and not self.done()
-        ):
+        if timeout is None and is_callback_of(calls) and not self.done():
             raise RuntimeError(
                 f"a callback of a call waits for the call {self._id or self._label or 'behind it'}, which would never end: "
                 "submit calls in callbacks, and wait for them elsewhere"
@@ -1324,6 +1319,11 @@ def _in_turn(do: Callable[..., object], *args: Any) -> None:
             del args
     finally:
         del _turns.due
+
+
+def is_callback_of(calls: Calls | None) -> bool:
+    """Whether this thread is the one on which results of these calls come, and so calls callbacks."""
+    return calls is not None and getattr(_ours, "calls", None) is calls
 
 
 def is_for_caller(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._values import call_chunk, chunks_of
 from .cluster import Client, Cluster
-from .functions import CallFuture, Calls, Pool, _name_of, is_for_caller
+from .functions import CallFuture, Calls, Pool, _name_of, is_callback_of, is_for_caller
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -346,9 +346,12 @@ class Executor(futures.Executor):
             self.shutdown(wait=True)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls. `wait` for those that were submitted; `cancel_futures`: for those that have begun only."""
+        """Take no more calls. `wait` for those that were submitted; `cancel_futures`: for those that have begun only. A callback of a
+        future does not wait: it would hold up what it waits for.
+        """
         self._state.shut_down(cancel_futures)
-        if wait:
+        client = self._state.client
+        if wait and not (client is not None and is_callback_of(client._calls)):
             try:
                 self._state.end()
             except KeyboardInterrupt:
