@@ -230,3 +230,75 @@ def test_a_callback_that_shuts_the_executor_down_does_not_hold_up_the_results(tm
     (tmp_path / "b").touch()
     assert second.result(60) is None
     executor.shutdown()
+
+
+INTERRUPTED = """
+import gc, os, sys, threading
+import eyas
+from eyas.futures import Executor
+
+
+class Interrupt:
+    "Raises KeyboardInterrupt where the nth function is entered or left, which is where Python hears of ^C."
+
+    def __init__(self, n):
+        self.n, self.is_done = n, False
+
+    def __call__(self, frame, event, arg):
+        if not self.is_done and event in ("call", "return"):
+            self.n -= 1
+            if self.n == 0:
+                self.is_done = True
+                raise KeyboardInterrupt
+        return self
+
+
+def submit_interrupted(executor, n):
+    interrupt = Interrupt(n)
+    sys.settrace(interrupt)
+    try:
+        executor.submit(abs, -2)
+    except KeyboardInterrupt:
+        pass
+    else:
+        assert not interrupt.is_done, f"^C was lost at {n}"
+    finally:
+        sys.settrace(None)
+    return interrupt.is_done
+
+
+def ends(executor):
+    over = threading.Event()
+    threading.Thread(target=lambda: (executor.shutdown(), over.set()), daemon=True).start()
+    return over.wait(30)
+
+
+# Python itself drops what is raised while it collects garbage.
+gc.disable()
+try:
+    c, n = eyas.Cluster(nodes=1, slots=2), 1
+    while submit_interrupted(c, n):
+        assert c.submit(abs, -3).result(30) == 3, n
+        n += 1
+    n_of_cluster, n, is_done = n, 1, True
+    while is_done:
+        executor = Executor(cluster=c, max_workers=2)
+        earlier = executor.submit(abs, -1)
+        is_done = submit_interrupted(executor, n)
+        assert (earlier.result(30), executor.submit(abs, -3).result(30)) == (1, 3), n
+        assert ends(executor), n
+        n += 1
+    c.close()
+    print(n_of_cluster, n, flush=True)
+except BaseException as error:
+    print(repr(error), file=sys.stderr, flush=True)
+    os._exit(1)
+os._exit(0)
+"""
+
+
+def test_calls_go_on_wherever_an_interrupt_comes_while_one_is_submitted() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert all(int(n) > 50 for n in done.stdout.split())

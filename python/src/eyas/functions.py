@@ -28,6 +28,7 @@ import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future, wait
+from operator import attrgetter
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -473,11 +474,21 @@ class _Packed:
         self.needs += packer.needs
 
 
+class Condition(threading.Condition):
+    """A condition that ^C leaves free. The standard library's is entered by a function of Python, and ^C in it, when it has the lock,
+    leaves the lock taken for ever: the threads that bring results would wait for it.
+    """
+
+    __enter__ = property(attrgetter("_lock.__enter__"))  # pyright: ignore[reportAssignmentType]
+    __exit__ = property(attrgetter("_lock.__exit__"))  # pyright: ignore[reportAssignmentType]
+
+
 class CallFuture(Future):  # type: ignore[type-arg]
     """The result of a call."""
 
     def __init__(self, calls: Calls, pool: Pool | None) -> None:
         super().__init__()
+        self._condition = Condition()
         self._calls: Calls | None = calls
         self._pool = pool
         self._call: dict[str, object] | None = None

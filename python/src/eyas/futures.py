@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._values import call_chunk, chunks_of
 from .cluster import Client, Cluster
-from .functions import CallFuture, Calls, Pool, _name_of, is_callback_of, is_for_caller
+from .functions import CallFuture, Calls, Condition, Pool, _name_of, is_callback_of, is_for_caller
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -88,9 +88,10 @@ class _State:
         self.is_own = client is None
         self.max_workers = max_workers
         self.pool = pool
-        self.changed = threading.Condition()
+        self.changed = Condition()
         self.waiting: deque[_Waiting] = deque()
-        self.n_given = 0
+        # The identities of those that the cluster has: one step adds each and one takes it out, whenever ^C comes.
+        self.with_cluster: set[int] = set()
         # The same, without keeping results that nobody else keeps.
         self.given: weakref.WeakSet[CallFuture] = weakref.WeakSet()
         # How long calls of each function took lately, from when they were given, shared by those that were there.
@@ -124,6 +125,11 @@ class _State:
         """Whether another process gave its calls, which this one would wait for without end."""
         return self.client is not None and self.pid != os.getpid()
 
+    @property
+    def n_given(self) -> int:
+        """How many calls the cluster has."""
+        return len(self.with_cluster)
+
     def submit(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
         with self.changed:
             if self.why_broken is not None:
@@ -140,23 +146,25 @@ class _State:
     def go_on(self) -> None:
         """Give as many calls to the cluster as there is room for."""
         while True:
-            with self.changed:
-                if not self.waiting:
-                    break
-                call = self.waiting[0]
-                if not call.future.cancelled() and self.n_given >= self.given_max(call.kind):
-                    break
-                self.waiting.popleft()
-                if not call.future.set_running_or_notify_cancel():
-                    continue
-                self.n_given += 1
-                self.given.add(call.future)
-            began, n_given = time.monotonic(), self.n_given
-            call.future.add_done_callback(functools.partial(self.on_done, began, n_given, call.kind))
+            call: _Waiting | None = None
             try:
+                with self.changed:
+                    if not self.waiting:
+                        break
+                    call = self.waiting[0]
+                    if not call.future.cancelled() and self.n_given >= self.given_max(call.kind):
+                        break
+                    self.waiting.popleft()
+                    if not call.future.set_running_or_notify_cancel():
+                        continue
+                    began, n_given = time.monotonic(), self.n_given + 1
+                    call.future.add_done_callback(functools.partial(self.on_done, began, n_given, call.kind))
+                    self.with_cluster.add(id(call.future))
+                    self.given.add(call.future)
                 self.calls().give(call.future, call.fn, call.args, call.kwargs)
             except BaseException as error:
-                call.future._settle(None, error)
+                if call is not None and not (self.waiting and self.waiting[0] is call):
+                    call.future._settle(None, error)
                 if is_for_caller(error):
                     raise
             del call
@@ -166,7 +174,7 @@ class _State:
     def on_done(self, began: float, n_given: int, kind: tuple[object, str], future: Future[Any]) -> None:
         took_s = (time.monotonic() - began) * min(1.0, self.max_workers / n_given)
         with self.changed:
-            self.n_given -= 1
+            self.with_cluster.discard(id(future))
             self.given.discard(future)  # type: ignore[arg-type]
             mean_s = self.mean_s.get(kind, _SHORT_S)
             self.mean_s[kind] = mean_s + (took_s - mean_s) / 4
