@@ -251,7 +251,10 @@ KEY_A = "<Contents><Key>d/a</Key><Size>1</Size></Contents>"
         (f"<ListBucketResult>{KEY_A}<Contents><Key>d/", "breaks off"),
         ("<html><body>Please sign in</body></html>", "answered with `html`"),
         ("<Error><Code>InternalError</Code></Error>", "answered with `Error`"),
-        (f"<ListBucketResult><IsTruncated>true</IsTruncated>{KEY_A}</ListBucketResult>", "not how to ask for it"),
+        (
+            f"<ListBucketResult><IsTruncated>true</IsTruncated>{KEY_A}</ListBucketResult>",
+            "not how to ask for it",
+        ),
     ],
 )
 def test_a_part_of_a_listing_is_not_taken_for_all_of_it(

@@ -81,7 +81,7 @@ def test_a_name_is_read_back_whatever_quotes_are_around_it(run: Run, tmp_path: P
     (tmp_path / "in").mkdir()
     for name in names:
         (tmp_path / "in" / name).write_text(name)
-    line = "cat \"{in}\" '{in}' {in}; printf %s \"$(basename \"{name}\")\"; ! test -e ran"
+    line = 'cat "{in}" \'{in}\' {in}; printf %s "$(basename "{name}")"; ! test -e ran'
     done = run("map", "in/*", "--shell", "--out", "out/{name}", "--", f"({line}) > '{{out}}'", cwd=tmp_path)
     assert done.notes == []
     assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {n: n * 4 for n in names}

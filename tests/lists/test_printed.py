@@ -135,7 +135,10 @@ def test_a_map_without_outputs_shows_what_its_tasks_print_in_order(run: Run, tmp
     assert errors == [f"err {i}" for i in range(150)]
     assert run("map", "--range", "0..3", "--no-print", "--", "echo", "x").stdout == ""
     unkept = run("map", "--range", "0..3", "--no-event-log", "--", "echo", "x")
-    assert unkept.stdout == "" and "note: what the tasks print is neither kept nor shown (--no-event-log)" in unkept.stderr
+    assert (
+        unkept.stdout == ""
+        and "note: what the tasks print is neither kept nor shown (--no-event-log)" in unkept.stderr
+    )
     out: list[str | Path] = ["--out", tmp_path / "{index}", "--shell", "--", "echo {index} | tee {out}"]
     assert run("map", "--range", "0..3", *out).stdout == ""
     assert run("map", "--range", "0..3", "--print", *out).stdout == "0\n1\n2\n"

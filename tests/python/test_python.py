@@ -1047,7 +1047,9 @@ def test_the_results_that_are_there_are_given_beside_errors(cluster: eyas.Cluste
         list(programs.results(return_exceptions=True))
 
 
-def test_each_failure_of_a_run_has_its_reason_however_many_there_are(cluster: eyas.Cluster, here: Path) -> None:
+def test_each_failure_of_a_run_has_its_reason_however_many_there_are(
+    cluster: eyas.Cluster, here: Path
+) -> None:
     with pytest.raises(eyas.WorkerLost):
         list(cluster.map(os._exit, [3] * 60, name="gone"))
     (run,) = cluster.runs("gone")

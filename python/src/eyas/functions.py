@@ -1229,7 +1229,7 @@ def _answer_of(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> t
     kind = said[at : at + 1] if said.startswith(_worker.ANSWER) else b""
     if not kind or (task["state"] == "failed" and kind in b"RF"):
         stderr = (task["stderr"][1] or task["stderr"][0]).decode(errors="replace")
-        reason = task["reason"] or _no_reason(task, len(said), total)
+        reason = task["reason"] or _no_reason(len(said), total)
         if task["ended_itself"]:
             raise WorkerLost(task["id"], run, reason, stderr)
         raise TaskFailed(task["id"], run, reason, stderr)
@@ -1249,10 +1249,8 @@ def _answer_of(connection: _ffi.Connection, run: int, task: _ffi.EndedTask) -> t
     return kind, value, printed
 
 
-def _no_reason(task: _ffi.EndedTask, n_kept: int, n_printed: int) -> str:
+def _no_reason(n_kept: int, n_printed: int) -> str:
     """Why there is no answer, where the cluster does not say it. Of what the task printed, so many bytes are there."""
-    if task["state"] == "failed":
-        return f"the cluster keeps the reasons of a run's last failures only: `eyas explain {task['id']}` says why it was"
     if n_kept < n_printed:
         return (
             f"what it returned is lost: {n_kept} of the {n_printed} bytes of its answer were kept, as where a disk of the "
