@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Run
-from lists import write_list
+from harness import Run, lacking
+from lists import no_run_was_made, write_list
 
 MAKEFLOW = """\
 one.n: one.txt
@@ -215,3 +217,104 @@ def test_outputs_that_can_never_be_written_are_refused_before_anything_runs(run:
     run("map", "--range", "0..2", "--out", "/dev/null", "--shell", "--", "echo > {out}", cwd=tmp_path)
     run("map", "o/file", "t.jsonl", "--out", "/dev/null", "--", "cp", "{in}", "{out}", cwd=tmp_path)
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+Bind = Callable[[Path, Path], None]
+
+
+@pytest.fixture
+def bind() -> Iterator[Bind]:
+    """Gives what is at one path a second place, until the test ends."""
+    if os.geteuid() != 0:
+        lacking("needs root, to mount")
+    bound: list[Path] = []
+
+    def bind(what: Path, at: Path) -> None:
+        subprocess.run(["mount", "--bind", what, at], check=True)
+        bound.append(at)
+
+    yield bind
+    for at in reversed(bound):
+        subprocess.run(["umount", "--lazy", at], check=True)
+
+
+def writes(*places: str) -> list[dict[str, object]]:
+    return [{"id": f"t{n}", "command": "echo > m", "outputs": {"m": place}} for n, place in enumerate(places)]
+
+
+def refused(run: Run, folder: Path, *places: str) -> str:
+    write_list(folder / "t.jsonl", *writes(*places))
+    said = run("run", "t.jsonl", status=2, cwd=folder).stderr.replace("`", "")
+    no_run_was_made(folder)
+    return said
+
+
+def test_no_output_is_a_file_above_another_one(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "o" / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("o")
+    for places, above, folder in (
+        (("x", "x/y"), "x", "x"),
+        (("x/y/z/w", "x/y"), "x/y", "x/y/z"),
+        (("o/sub/x", "x", "o/x", "link/x/y"), "o/x", "link/x"),
+    ):
+        said = refused(run, tmp_path, *places)
+        why = f"it is a file, and another output goes into the folder {tmp_path}/{folder}"
+        assert f"the output {tmp_path}/{above} can never be written: {why}" in said
+    write_list(
+        tmp_path / "t.jsonl",
+        *writes("x"),
+        {"id": "d", "command": "mkdir m", "outputs": {"m/": "x/"}},
+    )
+    assert (
+        "another output is a directory of this name" in run("run", "t.jsonl", status=2, cwd=tmp_path).stderr
+    )
+    no_run_was_made(tmp_path)
+    # Names beside each other that begin alike.
+    write_list(tmp_path / "t.jsonl", *writes("n/x", "n/x.d/y", "n/xx", "n/d/x"))
+    run("run", "t.jsonl", cwd=tmp_path)
+
+
+def test_no_output_goes_below_a_link_that_leads_nowhere(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lost").symlink_to("nowhere")
+    (tmp_path / "circle").symlink_to("circle")
+    why = f"{tmp_path}/lost is a symbolic link to nowhere, which is not there"
+    assert why in refused(run, tmp_path, "lost/x")
+    assert why in refused(run, tmp_path, "lost/new/x")
+    assert "is a symbolic link to circle, which is not there" in refused(run, tmp_path, "circle/x")
+
+
+def test_no_output_has_a_path_that_no_system_call_takes(run: Run, tmp_path: Path) -> None:
+    part = "d" * 200
+    said = "paths of this machine have 4095 bytes at most"
+    assert said in refused(run, tmp_path, "/".join([part] * 30))
+    # The file has another name beside its own until it is whole: this path of its own has 4,095 bytes.
+    folder = "d/" * 2000
+    folder = folder[: (4095 - len(f"{tmp_path}/x")) // 2 * 2]
+    assert said in refused(run, tmp_path, f"{folder}x")
+    assert "more than 255 bytes" in refused(run, tmp_path, "n" * 256 + "/x")
+
+
+def test_two_writers_of_one_file_through_a_second_place_of_its_folder(
+    run: Run, bind: Bind, tmp_path: Path
+) -> None:
+    for name in ("out/deep", "second", "third"):
+        (tmp_path / name).mkdir(parents=True)
+    bind(tmp_path / "out", tmp_path / "second")
+    bind(tmp_path / "out" / "deep", tmp_path / "third")
+    for one, other in (
+        ("out/x", "second/x"),
+        ("second/new/x", "out/new/x"),
+        ("second/deep/x", "third/x"),
+        ("third/x", "out/deep/x"),
+    ):
+        assert "two tasks write one file" in refused(run, tmp_path, one, other)
+    # An input, too.
+    (tmp_path / "out" / "deep" / "in").write_text("in")
+    write_list(
+        tmp_path / "t.jsonl",
+        {"command": "cat third/in > m", "inputs": ["third/in"], "stdout": "second/deep/in"},
+    )
+    assert "would replace one of its inputs" in run("run", "t.jsonl", status=2, cwd=tmp_path).stderr
+    write_list(tmp_path / "t.jsonl", *writes("out/x", "second/y", "third/x"))
+    run("run", "t.jsonl", cwd=tmp_path)
+    assert sorted(os.listdir(tmp_path / "out")) == ["deep", "x", "y"]

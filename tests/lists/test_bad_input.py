@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Eyas, Finished, Run, Start, need_program, wait_until
+from harness import Eyas, Finished, Run, Start, lacking, need_program, wait_until
 from lists import Json, failures, no_run_was_made, nothing_is_left, write_list
 
 GOOD: Json = {"id": "good", "command": "echo fine > o", "outputs": {"o": "good.txt"}}
@@ -382,6 +382,26 @@ def test_an_output_where_nothing_may_be_written_is_named(ordinary: tuple[Run, Pa
     assert f"the output `{at}/closed/o` can never be written" in done.stderr
     assert f"the folder `{at}/closed` may not be written" in done.stderr
     assert not (at / "done.txt").exists()
+    nothing_is_left(at)
+
+
+def test_an_output_over_another_users_file_where_only_owners_may_replace_is_named(
+    ordinary: tuple[Run, Path],
+) -> None:
+    run, at = ordinary
+    if os.geteuid() != 0:
+        lacking("needs root, for a file of another user")
+    (at / "shared").mkdir()
+    (at / "shared" / "theirs").write_text("theirs")
+    (at / "shared" / "own").write_text("own")
+    os.chown(at / "shared" / "own", 65534, 65534)
+    (at / "shared").chmod(0o1777)
+    write_list(at / "tasks.jsonl", {"command": "echo 1 > o", "outputs": {"o": "shared/theirs"}})
+    done = run("run", "tasks.jsonl", status=2, cwd=at)
+    assert f"the output `{at}/shared/theirs` can never be written: it belongs to another user" in done.stderr
+    write_list(at / "tasks.jsonl", {"command": "echo 1 > o", "outputs": {"o": "shared/own"}})
+    run("run", "tasks.jsonl", cwd=at)
+    assert (at / "shared" / "own").read_text() == "1\n"
     nothing_is_left(at)
 
 

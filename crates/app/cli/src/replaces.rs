@@ -3,9 +3,10 @@
 //! In: a list of tasks. The places of outputs are checked as this machine sees them; a place that it does not
 //! see counts as empty. These cases are found:
 //!
-//! * outputs that can never be written: where a directory or a device is, below a file, by a name that is too long, at a home that
-//!   takes none; and, if the tasks run here, where this user may not write, behind a link that leads nowhere, or at a home without
-//!   credentials for it; two outputs that are one file by two spellings, through a link: refused;
+//! * outputs that can never be written: where a directory or a device is, below a file, also one that the run writes, by a name or
+//!   a path that is too long, at a home that takes none; and, if the tasks run here, where this user may not write or replace what
+//!   is there, behind a link or below one that leads nowhere, or at a home without credentials for it; two outputs that are one file
+//!   by two spellings, through a link or a bind mount: refused;
 //! * files that outputs would replace, and directories that are not empty: this is reported, and refused with
 //!   `--no-replace`;
 //! * the same for stand-ins, whose zeros must never replace a file: refused;
@@ -27,10 +28,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Names looked up in one folder before the folder is listed.
 const ASKED_MAX: u32 = 512;
+/// The longest path that a system call takes.
+const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize - 1;
+/// The longest name of a file that an output has beside its place until it is whole.
+const PART_BYTES: usize = 80;
 
 #[derive(Args, Clone, Copy, Default)]
 pub struct ReplaceArgs {
@@ -100,7 +106,7 @@ pub fn check(
             places.insert(real, path);
         }
     }
-    let of_origin = origin.and_then(|origin| fs::canonicalize(origin).ok());
+    let of_origin = origin.and_then(|origin| disk.seen.first_of_file(&fs::canonicalize(origin).ok()?));
     if let Some(output) = of_origin.and_then(|real| real.ancestors().find_map(|at| places.get(at).copied())) {
         let message = format!(
             "the run would replace {}, which its tasks come from, by its output {}",
@@ -118,8 +124,7 @@ pub fn check(
             }
             let real = match disk.find(path) {
                 None | Some(Kind::Folder | Kind::Other) => return Ok(()),
-                Some(Kind::Link) => fs::canonicalize(path).ok(),
-                Some(Kind::File) => disk.real_place(path),
+                Some(Kind::Link | Kind::File) => disk.real_place(path),
             };
             // The output itself, or a directory that contains it.
             let output = real.as_deref().and_then(|real| real.ancestors().find_map(|at| places.get(at)));
@@ -146,7 +151,7 @@ fn check_places(list: &TaskList, disk: &mut Disk, is_here: bool) -> Result<(), F
         let message = format!("the output {} can never be written: {why}", shown_path(Path::new(path)));
         Err(Fault::new(Exit::BadInput, message).hint("name another place for the output"))
     };
-    let mut has_links = false;
+    let (mut has_links, mut has_directories) = (false, false);
     for_each_path(
         list,
         |array| &array.template.outputs,
@@ -154,6 +159,13 @@ fn check_places(list: &TaskList, disk: &mut Disk, is_here: bool) -> Result<(), F
             let bare = path.trim_end_matches('/');
             if bare.split('/').any(|part| part.len() > NAME_BYTES_MAX) {
                 return refused(path, format!("a part of it has more than {NAME_BYTES_MAX} bytes"));
+            }
+            let folder_bytes = bare.rfind('/').unwrap_or(0);
+            if bare.len().max(folder_bytes + 1 + PART_BYTES) > PATH_BYTES_MAX {
+                let why = format!(
+                    "paths of this machine have {PATH_BYTES_MAX} bytes at most, and eyas needs {PART_BYTES} of them"
+                );
+                return refused(path, why);
             }
             let own = disk.find(bare);
             let own_link = matches!(own, Some(Kind::Link));
@@ -177,30 +189,57 @@ fn check_places(list: &TaskList, disk: &mut Disk, is_here: bool) -> Result<(), F
                 _ => {}
             }
             let real = if own_link { disk.real_place(path) } else { None };
-            let place = disk.place(real.as_deref().and_then(Path::to_str).unwrap_or(bare));
+            let at = real.as_deref().and_then(Path::to_str).unwrap_or(bare);
+            let place = disk.place(at);
             has_links |= place.is_linked || own_link;
+            has_directories |= bare != path;
             match &place.why_not {
-                Some((why, is_of_rights)) if is_here || !is_of_rights => refused(path, why.clone()),
-                _ => Ok(()),
+                Some((why, is_of_here)) if is_here || !is_of_here => return refused(path, why.clone()),
+                _ => {}
             }
+            if is_here && own.is_some() && place.keeps_what_is_there && is_of_another(Path::new(at)) {
+                let why =
+                    "it belongs to another user, and in its folder users may only replace what is theirs";
+                return refused(path, why.into());
+            }
+            Ok(())
         },
     )?;
-    if !has_links {
+    let within = disk.outputs_within();
+    if !has_links && !has_directories && within.is_empty() {
         // Equal spellings were refused when the list was read.
         return Ok(());
+    }
+    let mut directories: FxHashSet<PathBuf> = FxHashSet::default();
+    if has_directories {
+        for_each_path(
+            list,
+            |array| &array.template.outputs,
+            |path| {
+                if path.ends_with('/') {
+                    directories.extend(disk.real_output(path));
+                }
+                Ok(())
+            },
+        )?;
     }
     let mut places: FxHashMap<PathBuf, String> = FxHashMap::default();
     for_each_path(
         list,
         |array| &array.template.outputs,
         |path| {
-            let bare = path.trim_end_matches('/');
-            let Some((_, name)) = bare.rsplit_once('/') else { return Ok(()) };
-            let behind = match disk.find(bare) {
-                Some(Kind::Link) => fs::canonicalize(bare).ok(),
-                _ => None,
-            };
-            let real = behind.unwrap_or_else(|| disk.place(bare).real.join(name));
+            let Some(real) = disk.real_output(path) else { return Ok(()) };
+            let what = if path.ends_with('/') { "a directory that is written as a whole" } else { "a file" };
+            if let Some(folder) = within.get(&real) {
+                let folder = shown_path(Path::new(folder));
+                return refused(
+                    path,
+                    format!("it is {what}, and another output goes into the folder {folder}"),
+                );
+            }
+            if !path.ends_with('/') && directories.contains(&real) {
+                return refused(path, "another output is a directory of this name".into());
+            }
             match places.get(&real).filter(|other| *other != path) {
                 Some(other) => {
                     let [one, two] =
@@ -335,34 +374,78 @@ enum Kind {
 
 /// The folder that an output goes into, which need not be there yet.
 struct OutputFolder {
-    /// Without symbolic links.
+    /// Without symbolic links, and the same for a folder and for another place where it is mounted.
     real: PathBuf,
     is_linked: bool,
-    /// Why nothing can be written there, and whether that is about this user's rights.
+    /// Why nothing can be written there, and whether that is about this machine or this user's rights.
     why_not: Option<(String, bool)>,
+    /// This user may not replace there what belongs to others.
+    keeps_what_is_there: bool,
 }
 
 impl OutputFolder {
-    fn of(folder: &Path) -> OutputFolder {
+    fn of(folder: &Path, seen: &mut Seen) -> OutputFolder {
         let mut missing = vec![];
         for at in folder.ancestors() {
+            let mut keeps_what_is_there = false;
             let why_not = match fs::metadata(at) {
-                Ok(found) if found.is_dir() => may_not_be_written(at)
-                    .then(|| (format!("the folder {} may not be written", shown_path(at)), true)),
+                Ok(found) if found.is_dir() => {
+                    keeps_what_is_there = missing.is_empty() && is_sticky_for_me(&found);
+                    may_not_be_written(at)
+                        .then(|| (format!("the folder {} may not be written", shown_path(at)), true))
+                }
                 Ok(_) => Some((format!("{} is a file and no folder", shown_path(at)), false)),
                 // What cannot be seen from here, a node may see.
                 Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => None,
-                Err(_) => {
-                    missing.extend(at.file_name());
-                    continue;
-                }
+                Err(_) => match fs::read_link(at) {
+                    Ok(to) => {
+                        let (at, to) = (shown_path(at), shown_path(&to));
+                        Some((format!("{at} is a symbolic link to {to}, which is not there"), true))
+                    }
+                    Err(_) => {
+                        missing.extend(at.file_name());
+                        continue;
+                    }
+                },
             };
-            let mut real = fs::canonicalize(at).unwrap_or_else(|_| at.to_owned());
+            let mut real = fs::canonicalize(at).map_or_else(|_| at.to_owned(), |real| seen.first(&real));
             let is_linked = real != at;
             real.extend(missing.iter().rev());
-            return OutputFolder { real, is_linked, why_not };
+            return OutputFolder { real, is_linked, why_not, keeps_what_is_there };
         }
-        OutputFolder { real: folder.to_owned(), is_linked: false, why_not: None }
+        OutputFolder { real: folder.to_owned(), is_linked: false, why_not: None, keeps_what_is_there: false }
+    }
+}
+
+/// The folders of this machine that were looked at.
+#[derive(Default)]
+struct Seen {
+    by_path: FxHashMap<PathBuf, PathBuf>,
+    by_id: FxHashMap<(u64, u64), PathBuf>,
+}
+
+impl Seen {
+    /// The path by which the folder `real` was first seen here. Without links, a folder has several where it is mounted several
+    /// times.
+    fn first(&mut self, real: &Path) -> PathBuf {
+        if let Some(first) = self.by_path.get(real) {
+            return first.clone();
+        }
+        let (Some(above), Some(name)) = (real.parent(), real.file_name()) else { return real.to_owned() };
+        let own = self.first(above).join(name);
+        let first = match fs::symlink_metadata(real) {
+            Ok(found) if found.is_dir() => {
+                self.by_id.entry((found.dev(), found.ino())).or_insert(own).clone()
+            }
+            _ => own,
+        };
+        self.by_path.insert(real.to_owned(), first.clone());
+        first
+    }
+
+    /// As [`Seen::first`], of a file.
+    fn first_of_file(&mut self, real: &Path) -> Option<PathBuf> {
+        Some(self.first(real.parent()?).join(real.file_name()?))
     }
 }
 
@@ -371,6 +454,7 @@ impl OutputFolder {
 struct Disk {
     folders: FxHashMap<String, Folder>,
     places: FxHashMap<String, OutputFolder>,
+    seen: Seen,
 }
 
 #[derive(Default)]
@@ -378,8 +462,6 @@ struct Folder {
     n_asked: u32,
     /// The content of the folder; empty if it cannot be read.
     listed: Option<FxHashMap<OsString, Kind>>,
-    /// The folder's path without symbolic links, once it was needed.
-    real: Option<Option<PathBuf>>,
 }
 
 impl Disk {
@@ -387,7 +469,7 @@ impl Disk {
     fn place(&mut self, path: &str) -> &OutputFolder {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         if !self.places.contains_key(parent) {
-            self.places.insert(parent.to_owned(), OutputFolder::of(folder(parent)));
+            self.places.insert(parent.to_owned(), OutputFolder::of(folder(parent), &mut self.seen));
         }
         &self.places[parent]
     }
@@ -415,19 +497,61 @@ impl Disk {
 
     /// Where a file of this name would be written: links in its folder are followed, and so is its own.
     fn real_place(&mut self, path: &str) -> Option<PathBuf> {
-        if path.ends_with('/') || matches!(self.find(path), Some(Kind::Link)) {
-            return fs::canonicalize(path).ok();
+        if path.ends_with('/') {
+            return fs::canonicalize(path).ok().map(|real| self.seen.first(&real));
         }
-        let (parent, name) = path.rsplit_once('/')?;
-        let entry = self.folders.entry(parent.to_owned()).or_default();
-        let real = entry.real.get_or_insert_with(|| fs::canonicalize(folder(parent)).ok());
-        Some(real.as_ref()?.join(name))
+        if matches!(self.find(path), Some(Kind::Link)) {
+            return self.seen.first_of_file(&fs::canonicalize(path).ok()?);
+        }
+        let (_, name) = path.rsplit_once('/')?;
+        Some(self.place(path).real.join(name))
+    }
+
+    /// As [`Disk::real_place`], of an output, also where nothing is yet.
+    fn real_output(&mut self, path: &str) -> Option<PathBuf> {
+        let bare = path.trim_end_matches('/');
+        let (_, name) = bare.rsplit_once('/')?;
+        let behind = match self.find(bare) {
+            Some(Kind::Link) => self.real_place(path),
+            _ => None,
+        };
+        Some(behind.unwrap_or_else(|| self.place(bare).real.join(name)))
+    }
+
+    /// The names beside outputs that are folders of other outputs, or above those, each with such a folder.
+    fn outputs_within(&self) -> FxHashMap<PathBuf, String> {
+        let folders: FxHashSet<&Path> = self.places.values().map(|place| place.real.as_path()).collect();
+        let mut above: FxHashSet<&Path> = FxHashSet::default();
+        let mut within = FxHashMap::default();
+        for (written, place) in &self.places {
+            for at in place.real.ancestors().take_while(|at| above.insert(at)) {
+                if at.parent().is_some_and(|parent| folders.contains(parent)) {
+                    within.insert(at.to_owned(), written.clone());
+                }
+            }
+        }
+        within
     }
 }
 
 /// The folder before the last `/` of a path.
 fn folder(parent: &str) -> &Path {
     Path::new(if parent.is_empty() { "/" } else { parent })
+}
+
+/// Whether this user may not replace what others have in a folder.
+fn is_sticky_for_me(folder: &fs::Metadata) -> bool {
+    let me = me();
+    folder.permissions().mode() & libc::S_ISVTX != 0 && me != 0 && me != folder.uid()
+}
+
+fn is_of_another(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.uid() != me())
+}
+
+fn me() -> u32 {
+    // SAFETY: it cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// Whether this process has no right to write in a folder.
