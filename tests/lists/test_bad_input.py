@@ -529,6 +529,24 @@ def test_a_name_that_is_not_utf8_is_refused(run: Run, tmp_path: Path) -> None:
     no_run_was_made(tmp_path)
 
 
+def test_a_name_on_standard_input_that_is_not_utf8_stands_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in (b"a", b"caf\xe9", b"b"):
+        (tmp_path / "in" / os.fsdecode(name)).write_text("x")
+    for end, options in ((b"\0", ["-0"]), (b"\n", [])):
+        listed = end.join([b"in/a", b"in/caf\xe9", b"in/b", b""])
+        words = ("map", "-", *options, "--out", "out/{name}", "--", "cp", "{in}", "{out}")
+        done = run(*words, stdin=listed)
+        assert "left out `in/caf\\xe9`: its name is not UTF-8" in done.stderr
+        assert sorted(os.listdir(tmp_path / "out")) == ["a", "b"]
+        shutil.rmtree(tmp_path / "out")
+    (tmp_path / "list").write_bytes(b"in/a\nin/caf\xe9\n")
+    words = ("pairs", "@list", "in/b", "--out", "r.csv", "--shell", "--", "cat {a} {b} > m; echo 1")
+    assert "left out `in/caf\\xe9`: its name is not UTF-8" in run(*words).stderr
+    done = run("map", "-", "--", "cat", "{in}", stdin="in/a\n".encode("utf-16"), status=2)
+    assert "UTF-16" in done.stderr
+
+
 def test_empty_files_are_files(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for i in range(20):

@@ -1,8 +1,10 @@
 //! The input files of a map: paths, patterns, URLs, and names from a list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::lines::refuse_utf_16;
 use crate::several::files_in;
 use crate::{glob, location};
+use eyas_folder::{LeftOut, NOT_UTF8};
 use eyas_storage::pattern::has_wildcard;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -198,21 +200,25 @@ pub(crate) fn find(
             add(&found?)?;
         }
     }
+    let mut n_left_out = 0;
     if let Some(list) = list {
-        read_list(list, &mut |path| add(&literal(path, base_dir)?))?;
+        n_left_out = read_list(list, &mut |path| add(&literal(path, base_dir)?))?;
     }
     if files.is_empty() {
-        return Err(
-            Error::new(ErrorKind::NotFound, "there are no input files").hint("name files, or use a range")
-        );
+        let but = if n_left_out > 0 { " but what was left out" } else { "" };
+        let message = format!("there are no input files{but}");
+        return Err(Error::new(ErrorKind::NotFound, message).hint("name files, or use a range"));
     }
     Ok(files)
 }
 
-fn read_list(list: ListInput<'_>, add: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+/// Calls `add` with each name of a list. Gives the number of names that are left out and named on standard error: no task could
+/// have them.
+fn read_list(list: ListInput<'_>, add: &mut dyn FnMut(&str) -> Result<()>) -> Result<usize> {
     let end = if list.ends_in_nul { 0 } else { b'\n' };
     let mut buffer = Vec::new();
     let mut number = 0;
+    let mut n_left_out = 0;
     loop {
         buffer.clear();
         number += 1;
@@ -220,7 +226,10 @@ fn read_list(list: ListInput<'_>, add: &mut dyn FnMut(&str) -> Result<()>) -> Re
         if list.reader.read_until(end, &mut buffer).map_err(|e| at(Error::io("cannot read the list", e)))?
             == 0
         {
-            return Ok(());
+            return Ok(n_left_out);
+        }
+        if number == 1 && !list.ends_in_nul {
+            refuse_utf_16(&buffer).map_err(at)?;
         }
         if buffer.last() == Some(&end) {
             buffer.pop();
@@ -229,10 +238,8 @@ fn read_list(list: ListInput<'_>, add: &mut dyn FnMut(&str) -> Result<()>) -> Re
             Ok("") => {}
             Ok(path) => add(path).map_err(at)?,
             Err(_) => {
-                let name = eyas_text::shown_bytes(&buffer);
-                return Err(at(Error::invalid(format!(
-                    "the name {name} is not UTF-8, so no task could name it"
-                ))));
+                LeftOut::of_bytes(&buffer, NOT_UTF8).say(n_left_out);
+                n_left_out += 1;
             }
         }
     }
