@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness import Run, lacking
-from lists import no_run_was_made, write_list
+from lists import failures, no_run_was_made, write_list
 
 MAKEFLOW = """\
 one.n: one.txt
@@ -318,3 +318,15 @@ def test_two_writers_of_one_file_through_a_second_place_of_its_folder(
     write_list(tmp_path / "t.jsonl", *writes("out/x", "second/y", "third/x"))
     run("run", "t.jsonl", cwd=tmp_path)
     assert sorted(os.listdir(tmp_path / "out")) == ["deep", "x", "y"]
+
+
+def test_an_output_that_is_a_mount_point_fails_alone(run: Run, bind: Bind, tmp_path: Path) -> None:
+    (tmp_path / "mounted").write_text("old")
+    bind(tmp_path / "mounted", tmp_path / "mounted")
+    after = {"id": "after", "command": "cat t1 > m", "inputs": ["t1"], "outputs": {"m": "end"}}
+    write_list(tmp_path / "t.jsonl", *writes("mounted", "t1"), after)
+    done = run("run", "t.jsonl", status=1, cwd=tmp_path)
+    assert list(failures(done)) == ["t0"]
+    assert "it is a mount point" in failures(done)["t0"] and "name another place" in failures(done)["t0"]
+    assert "does not answer" not in done.stderr
+    assert (tmp_path / "end").exists() and (tmp_path / "mounted").read_text() == "old"

@@ -35,6 +35,8 @@ pub enum ErrorKind {
     NoSpace,
     /// This process or this machine is out of something that comes back: descriptors, memory. It says nothing about home.
     Shortage,
+    /// The system uses the object for something else now. It says nothing about other objects of this home.
+    InUse,
     /// The home answers that it takes no more requests now.
     Busy,
     /// An HTTP answer that has no better name here.
@@ -240,7 +242,8 @@ fn classify_io(error: &io::Error) -> (ErrorKind, Status, Option<&'static str>) {
             libc::ENOSPC => (NoSpace, Persistent, Some("no space left on the device")),
             libc::EDQUOT => (NoSpace, Persistent, Some("the disk quota is used up")),
             libc::EFBIG => (NoSpace, Permanent, Some("the file would be larger than is allowed here")),
-            libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIMEDOUT => (Io, Temporary, None),
+            libc::EINTR | libc::EAGAIN | libc::ETIMEDOUT => (Io, Temporary, None),
+            libc::EBUSY => (InUse, Temporary, None),
             libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS => (Shortage, Temporary, None),
             // What network file systems report while a server restarts.
             libc::EIO | libc::ESTALE | libc::EREMOTEIO | libc::ENOTCONN | libc::ESHUTDOWN => {
@@ -291,6 +294,7 @@ mod tests {
         check(libc::EMFILE, ErrorKind::Shortage, Status::Temporary);
         check(libc::ENOMEM, ErrorKind::Shortage, Status::Temporary);
         check(libc::ESTALE, ErrorKind::Io, Status::Temporary);
+        check(libc::EBUSY, ErrorKind::InUse, Status::Temporary);
         // A file system in user space has lost its server; a client of Lustre is cut off.
         check(libc::ENOTCONN, ErrorKind::Io, Status::Temporary);
         check(libc::ESHUTDOWN, ErrorKind::Io, Status::Temporary);

@@ -63,6 +63,8 @@ pub(super) fn home_error(e: &eyas_storage::Error) -> TransferError {
         StorageErrorKind::PermissionDenied if e.status() == eyas_storage::Status::Permanent => {
             TransferErrorKind::Refused
         }
+        // It is about this object, so others of its home do not wait.
+        StorageErrorKind::InUse => TransferErrorKind::Unavailable,
         _ if e.status() == eyas_storage::Status::Permanent => TransferErrorKind::Unavailable,
         _ => TransferErrorKind::HomeAway,
     };

@@ -284,7 +284,7 @@ impl Home for FileHome {
                     "somebody removed the temporary file: a later writer of the same object has taken over";
                 given_up(WRITE, location, why.into())
             }
-            _ => fail(error),
+            _ => of_name(WRITE, location, path, error),
         })?;
         sync_directory(directory).map_err(fail)?;
         // The new name is a change of the file, too, and a handle of MooseFS has an earlier time even after the flush. By its
@@ -333,7 +333,7 @@ impl Home for FileHome {
         let path = path_of(REMOVE, location)?;
         match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_dir() => Err(not_a_file(REMOVE, location, "it is a directory")),
-            _ => fs::remove_file(path).map_err(|error| Error::from_io(REMOVE, location, error)),
+            _ => fs::remove_file(path).map_err(|error| of_name(REMOVE, location, path, error)),
         }
     }
 
@@ -368,7 +368,11 @@ impl Home for FileHome {
             true => fs::remove_file(path).map_err(fail)?,
             false => match fs::rename(path, new) {
                 Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(false),
-                other => other.map_err(fail)?,
+                other => other.map_err(|error| match error.raw_os_error() {
+                    Some(libc::EBUSY) if mounts::is_point(path) => of_name(RENAME, from, path, error),
+                    Some(libc::EBUSY) => of_name(RENAME, to, new, error),
+                    _ => fail(error),
+                })?,
             },
         }
         sync_directory(above).and_then(|()| sync_directory(old_above)).map_err(fail)?;
@@ -387,7 +391,7 @@ impl Home for FileHome {
             return Err(not_a_file(REMOVE, location, "it is no directory"));
         }
         let n_files = count_files(path).map_err(fail)?;
-        fs::remove_dir_all(path).map_err(fail)?;
+        fs::remove_dir_all(path).map_err(|error| of_name(REMOVE, location, path, error))?;
         Ok(n_files)
     }
 
@@ -692,6 +696,17 @@ fn stat_of(operation: &'static str, location: &Location, metadata: &Metadata) ->
 /// Nanoseconds since 1970; the type is wide enough for any time that a file can have.
 fn modified_ns(metadata: &Metadata) -> i128 {
     i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
+}
+
+/// The error of a call that gives `path` to another object, or takes it away. On a mount point no such call can work.
+fn of_name(operation: &'static str, location: &Location, path: &Path, error: io::Error) -> Error {
+    if error.raw_os_error() == Some(libc::EBUSY) && mounts::is_point(path) {
+        let reason = "it is a mount point, and the system lets nothing else have its name; name another place, or \
+                      mount the folder that it is in";
+        return Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason)
+            .with_source(error);
+    }
+    Error::from_io(operation, location, error)
 }
 
 /// Says more than "no such file" if a symbolic link is the cause.
@@ -1136,6 +1151,51 @@ mod tests {
         });
         if !ran {
             eprintln!("not run: a small file system can only be mounted by root");
+        }
+    }
+
+    #[test]
+    fn nothing_takes_the_name_of_a_mount_point() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["file", "folder", "free"].map(|name| dir.path().join(name));
+        let [file, folder, free] = &paths;
+        fs::write(file, "old").unwrap();
+        fs::create_dir(folder).unwrap();
+        fs::write(free, "free").unwrap();
+        let ran = in_own_mounts(|| {
+            for path in [file, folder] {
+                let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+                // SAFETY: the name is NUL-terminated and lives across the call.
+                let rc = unsafe {
+                    let name = name.as_ptr();
+                    libc::mount(name, name, std::ptr::null(), libc::MS_BIND, std::ptr::null())
+                };
+                assert_eq!(rc, 0, "{}", io::Error::last_os_error());
+            }
+            let home = FileHome::default();
+            let as_one = Location::parse(&format!("{}/", folder.display()), Path::new("/")).unwrap();
+            let mut packed = vec![];
+            home.open(&as_one, None).unwrap().reader.read_to_end(&mut packed).unwrap();
+            for refused in [
+                home.write(&at(file), &mut &b"new"[..], None).map(drop),
+                home.write(&as_one, &mut &packed[..], None).map(drop),
+                home.remove(&at(file)),
+                home.rename(&at(file), &at(&dir.path().join("new"))).map(drop),
+                home.rename(&at(free), &at(file)).map(drop),
+            ] {
+                let error = refused.unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.status()),
+                    (ErrorKind::NotAFile, Status::Permanent),
+                    "{error}"
+                );
+                assert!(error.to_string().contains("it is a mount point"), "{error}");
+            }
+            assert_eq!(names(dir.path()), ["file", "folder", "free"]);
+            assert_eq!(fs::read(file).unwrap(), b"old");
+        });
+        if !ran {
+            eprintln!("not run: only root can mount");
         }
     }
 

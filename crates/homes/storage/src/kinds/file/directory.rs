@@ -11,7 +11,8 @@
 //! The version is a stamp of all names, sizes and times; asking for it looks at each file in the directory.
 
 use super::{
-    FileHome, READ, STAT, WRITE, create_directories, explain, free_bytes, not_a_file, path_of, sync_directory,
+    FileHome, READ, STAT, WRITE, create_directories, explain, free_bytes, not_a_file, of_name, path_of,
+    sync_directory,
 };
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::parts::{gone, part_path, remove_part};
@@ -168,7 +169,7 @@ pub(crate) fn put(home: &FileHome, location: &Location, body: &mut dyn Read, put
                 "somebody removed the temporary directory: a later writer of the same object has taken over";
             given_up(WRITE, location, why.into())
         }
-        _ => fail(error),
+        _ => of_name(WRITE, location, &real, error),
     })?;
     sync_directory(directory).map_err(fail)?;
     Ok(stat)

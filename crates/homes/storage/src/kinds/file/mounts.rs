@@ -1,6 +1,6 @@
-//! Mounted file systems that know on which hosts their files lie: GlusterFS and MooseFS.
+//! What is mounted: whether a path is a mount point, and on which hosts the files of GlusterFS and MooseFS lie.
 //!
-//! Both are made of the disks of many hosts, and each host may mount them. `/proc/self/mountinfo` says which mounts of this process
+//! These two are made of the disks of many hosts, and each host may mount them. `/proc/self/mountinfo` says which mounts of this process
 //! are such ones, and a file belongs to the mount with the number of its device.
 //!
 //! * GlusterFS answers in an extended attribute, with the host name of each brick that has the file;
@@ -60,6 +60,17 @@ pub(crate) fn places(path: &Path, location: &Location) -> Result<Vec<PartPlace>>
         },
         _ => Ok(vec![]),
     }
+}
+
+/// Whether a file system, or a part of one, is mounted right at `path` for this process. Links above it are followed.
+pub(crate) fn is_point(path: &Path) -> bool {
+    let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return true };
+    let (Ok(above), Ok(mounts)) = (fs::canonicalize(above), fs::read("/proc/thread-self/mountinfo")) else {
+        return false;
+    };
+    let real = above.join(name);
+    let point = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).map(place_of_mount);
+    mounts.split(|byte| *byte == b'\n').filter_map(point).any(|point| point == real)
 }
 
 fn mounts() -> io::Result<Vec<Mount>> {
