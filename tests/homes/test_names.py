@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from buckets import Server, moto
-from harness import Run
+from harness import Run, lacking
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,17 @@ def files(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     return folder
+
+
+@contextmanager
+def protected(folder: Path) -> Iterator[None]:
+    """A folder whose entries stay."""
+    if subprocess.run(["chattr", "+i", folder], check=False, capture_output=True).returncode != 0:
+        lacking("needs root, and a file system with the attribute i")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", folder], check=True)
 
 
 def names(folder: Path) -> list[str]:
@@ -117,6 +130,15 @@ def test_removing_follows_no_links(run: Run, files: Path) -> None:
         assert "nothing was done" in run("rm", "-r", above, cwd=files, status=2).stderr
     (files / "up").unlink()
     assert (files / "kept/x").exists()
+
+
+def test_a_removal_that_fails_half_way_says_how_many_files_are_gone(run: Run, files: Path) -> None:
+    for n in range(3):
+        (files / "folder/deep" / f"{n}").write_text("x")
+    with protected(files / "folder"):
+        done = run("rm", "-r", "folder", "a.txt", cwd=files, status=4)
+    assert names(files) == ["b c+d%.txt", "folder", "folder/deep"]
+    assert "removed 5 files" in done.stderr and "1 name could not be removed" in done.stderr
 
 
 def test_what_is_known_of_a_file_is_shown_and_its_mode_changed(run: Run, files: Path) -> None:

@@ -322,6 +322,7 @@ impl Removed {
             Err(error) if may_be_none && error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
                 eyas_text::say!("eyas: {error}");
+                self.n_files.fetch_add(error.n_removed(), Ordering::Relaxed);
                 self.n_failed.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -69,6 +69,7 @@ struct Parts {
     reason: String,
     context: Vec<(&'static str, String)>,
     retry_after: Option<Duration>,
+    n_removed: u64,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -90,6 +91,7 @@ impl Error {
             reason: reason.into(),
             context: Vec::new(),
             retry_after: None,
+            n_removed: 0,
             source: None,
         }))
     }
@@ -150,6 +152,12 @@ impl Error {
         self
     }
 
+    /// Adds that so many files were removed before the removal failed.
+    pub(crate) fn after_removing(mut self, n_files: u64) -> Error {
+        self.0.n_removed += n_files;
+        self
+    }
+
     pub(crate) fn with_status(mut self, status: Status) -> Error {
         self.0.status = status;
         self
@@ -178,6 +186,11 @@ impl Error {
     /// What was tried or found, in order.
     pub fn context(&self) -> &[(&'static str, String)] {
         &self.0.context
+    }
+
+    /// Of the removal of a directory: how many files are gone although it failed, as far as the home knows.
+    pub fn n_removed(&self) -> u64 {
+        self.0.n_removed
     }
 
     /// How long the server asked us to wait (`Retry-After`).

@@ -338,7 +338,7 @@ pub trait Home: Send + Sync {
     }
 
     /// Removes a directory with all that is below it. Links are removed, and not what they lead to. Gives the number of files, as it
-    /// was before. `NotFound` when there is none.
+    /// was before. `NotFound` when there is none. An error knows how many are gone ([`Error::n_removed`]).
     fn remove_directory(&self, location: &Location) -> Result<u64> {
         Err(Error::unsupported("remove the directory", location, self.capabilities().name))
     }

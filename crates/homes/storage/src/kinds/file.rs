@@ -391,8 +391,13 @@ impl Home for FileHome {
             return Err(not_a_file(REMOVE, location, "it is no directory"));
         }
         let n_files = count_files(path).map_err(fail)?;
-        fs::remove_dir_all(path).map_err(|error| of_name(REMOVE, location, path, error))?;
-        Ok(n_files)
+        match fs::remove_dir_all(path) {
+            Ok(()) => Ok(n_files),
+            Err(error) => {
+                let n_left = count_files(path).unwrap_or(n_files);
+                Err(of_name(REMOVE, location, path, error).after_removing(n_files.saturating_sub(n_left)))
+            }
+        }
     }
 
     fn set_mode(&self, location: &Location, mode: u32) -> Result<()> {

@@ -479,6 +479,14 @@ impl Line {
     /// Removes a directory and all that is below it, and gives the number of what was no directory.
     fn remove_directory(&mut self, path: &str) -> Result<u64> {
         let mut n_files = 0;
+        match self.remove_below(path, &mut n_files) {
+            Ok(()) => Ok(n_files),
+            Err(error) => Err(error.after_removing(n_files)),
+        }
+    }
+
+    /// Removes a directory, and adds the files that are gone to `n_files`, also where it fails.
+    fn remove_below(&mut self, path: &str, n_files: &mut u64) -> Result<()> {
         for (name, attributes) in self.names(path)? {
             let Ok(name) = String::from_utf8(name) else {
                 let (kind, status) = (ErrorKind::InvalidName, Status::Permanent);
@@ -486,15 +494,14 @@ impl Line {
             };
             let below = format!("{}/{name}", path.trim_end_matches('/'));
             match attributes.mode.map(|mode| mode & KIND_MASK) {
-                Some(DIRECTORY) => n_files += self.remove_directory(&below)?,
+                Some(DIRECTORY) => self.remove_below(&below, n_files)?,
                 _ => {
                     self.remove(&below)?;
-                    n_files += 1;
+                    *n_files += 1;
                 }
             }
         }
-        self.expect_ok(session::RMDIR, Fields::default().text(path.as_bytes()))?;
-        Ok(n_files)
+        self.expect_ok(session::RMDIR, Fields::default().text(path.as_bytes()))
     }
 
     fn put(&mut self, (path, part): (&str, &str), body: &mut dyn Read, put: &Put) -> Result<Stat> {

@@ -229,9 +229,15 @@ impl Home for Retry {
     }
 
     fn remove_directory(&self, location: &Location) -> Result<u64> {
+        let mut n_before = 0;
         self.0.backoff.run(|n_tries| match self.0.inner.remove_directory(location) {
-            Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(0),
-            other => other,
+            Ok(n_files) => Ok(n_before + n_files),
+            Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(n_before),
+            Err(error) => {
+                let earlier = n_before;
+                n_before += error.n_removed();
+                Err(error.after_removing(earlier))
+            }
         })
     }
 
