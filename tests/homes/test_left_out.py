@@ -69,6 +69,35 @@ def test_a_folder_is_listed_and_copied_but_for_what_is_no_file(
         assert "4 of 8 objects were left out" in done.stderr
 
 
+def test_directories_without_files_are_copied_or_named(run: Run, s3: Server, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    for name in ("a/b/c", "a/d", "e"):
+        (top / name).mkdir(parents=True)
+    (top / "e" / "file").write_text("file")
+    run("cp", "-r", "top", "copy", cwd=tmp_path)
+    below = sorted(str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*"))
+    assert below == ["a", "a/b", "a/b/c", "a/d", "e", "e/file"]
+    run("cp", "-r", "top/a/d", "bare", cwd=tmp_path)
+    assert list((tmp_path / "bare").iterdir()) == []
+    # No link is followed out of the target, and what is there stays.
+    (tmp_path / "far").mkdir()
+    (tmp_path / "linked" / "a" / "d").mkdir(parents=True)
+    (tmp_path / "linked" / "a" / "d" / "old").write_text("old")
+    (tmp_path / "linked" / "a" / "b").symlink_to(tmp_path / "far")
+    done = run("cp", "-r", "top", "linked", cwd=tmp_path, status=4)
+    assert f"left out `{top}/a/b/c`" in done.stderr and list((tmp_path / "far").iterdir()) == []
+    assert (tmp_path / "linked" / "a" / "d" / "old").exists() and (
+        tmp_path / "linked" / "e" / "file"
+    ).exists()
+    url = f"s3://{s3.new_bucket()}/d"
+    done = run("cp", "-r", "top", url, cwd=tmp_path, env=s3.env(), status=4)
+    for name in ("a/b/c", "a/d"):
+        said = f"left out `{top}/{name}`: it is an empty directory, and the target has no directories"
+        assert said in done.stderr
+    assert "2 of 3 objects were left out" in done.stderr
+    assert run("cat", f"{url}/e/file", env=s3.env()).stdout == "file"
+
+
 def test_a_pattern_and_a_folder_of_inputs_name_what_they_leave_out(
     run: Run, folder: Path, tmp_path: Path
 ) -> None:

@@ -33,11 +33,32 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     let mut sources = vec![];
     for word in &args.sources {
         sources.extend(sources_of(&homes, word, args.recursive, &left_out)?);
+        if args.recursive {
+            make_empty(&homes, word, &args.target, &left_out)?;
+        }
     }
     let into = args.recursive || sources.len() > 1 || homes::names_a_directory(&args.target);
     copy_all(sources, (&args.target, into), left_out, &|to, from, moving| {
         copy(&homes, to, from, &|n| moving.moved(n)).map(drop)
     })
+}
+
+/// Makes the directories at the target that have no files in them at the source `word`.
+fn make_empty(homes: &Homes, word: &str, target: &str, left_out: &LeftOut) -> Result<(), Fault> {
+    if matches!(homes::listing(word)?, Listing::Glob { .. }) && std::fs::symlink_metadata(word).is_err() {
+        return Ok(());
+    }
+    let (directory, target) = (homes::location(word)?, target_of(target)?);
+    let has_directories = homes.get(&target).capabilities().make_directory;
+    for name in homes.empty_directories(&directory).map_err(homes::fault)? {
+        let from = directory.join(&name).map_err(homes::fault)?;
+        match has_directories.then(|| homes.make_directory_below(&target, &name)) {
+            None => left_out.add(&from, &"it is an empty directory, and the target has no directories"),
+            Some(Err(error)) if is_of_one(error.kind()) => left_out.add(&from, &error),
+            Some(made) => made.map_err(homes::fault)?,
+        }
+    }
+    Ok(())
 }
 
 /// The location of a target. That of a directory as one object ends in `/`, that of files in it does not.

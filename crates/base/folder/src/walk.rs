@@ -171,6 +171,8 @@ pub struct Below {
     /// The names of the files from the directory on, in no order.
     pub files: Vec<String>,
     pub left_out: Vec<LeftOut>,
+    /// The directories in which nothing was found, as the files; the first one itself has an empty name.
+    pub empty: Vec<String>,
 }
 
 /// All files below `directory`. `skips` says by path and last name what does not count.
@@ -190,6 +192,8 @@ fn list(
     skips: &mut dyn FnMut(&Path, &OsStr) -> bool,
     below: &mut Below,
 ) -> io::Result<()> {
+    let n_found = |below: &Below| below.files.len() + below.left_out.len() + below.empty.len();
+    let n_before = n_found(below);
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name());
@@ -216,6 +220,9 @@ fn list(
             }
         }
     }
+    if n_found(below) == n_before {
+        below.empty.push(prefix.trim_end_matches('/').to_owned());
+    }
     Ok(())
 }
 
@@ -229,6 +236,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().join("top");
         fs::create_dir_all(top.join("real/deep")).unwrap();
+        fs::create_dir_all(top.join("real/bare/inner")).unwrap();
         fs::create_dir_all(dir.path().join("far")).unwrap();
         for name in ["top/real/deep/a", "far/b", "top/real/.part", "far/c"] {
             fs::write(dir.path().join(name), "").unwrap();
@@ -243,6 +251,8 @@ mod tests {
         let mut below = files_below(&top, &mut |_, name| name == ".part").unwrap();
         below.files.sort();
         assert_eq!(below.files, ["file", "linked/b", "linked/c", "real/deep/a"]);
+        assert_eq!(below.empty, ["real/bare/inner"]);
+        assert_eq!(files_below(&top.join("real/bare/inner"), &mut |_, _| false).unwrap().empty, [""]);
         let mut said: Vec<String> = below
             .left_out
             .iter()

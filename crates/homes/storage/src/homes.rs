@@ -4,7 +4,7 @@
 //! server is not met by more streams than one that is well.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::kinds::file::mounts;
+use crate::kinds::file::{self, mounts};
 use crate::kinds::kinds;
 use crate::scheme::schemes_with_places;
 use crate::wrappers::wide;
@@ -190,6 +190,22 @@ impl Homes {
     /// See [`Home::make_directory`].
     pub fn make_directory(&self, location: &Location) -> Result<()> {
         self.get(location).make_directory(location)
+    }
+
+    /// Makes the directory `name` below `top`, a location without a `/` at its end. `name` comes from outside, so no link is followed
+    /// below `top`; if it is empty, `top` is made.
+    pub fn make_directory_below(&self, top: &Location, name: &str) -> Result<()> {
+        let to = if name.is_empty() { top.clone() } else { top.below(name)? };
+        match top.path() {
+            Some(path) => file::make_directory_below(path, name, &to),
+            None => self.make_directory(&Location::parse(&format!("{to}/"), Path::new("/"))?),
+        }
+    }
+
+    /// The directories below one that have no files in them, by their names from there on, where the home is a file system of this
+    /// machine. Others do not list theirs.
+    pub fn empty_directories(&self, directory: &Location) -> Result<Vec<String>> {
+        directory.path().map_or(Ok(vec![]), file::empty_directories)
     }
 
     /// See [`Home::remove_directory`].
