@@ -258,6 +258,12 @@ def test_what_cannot_be_resumed_is_said(run: Run, folder: Path, tmp_path: Path) 
     (other / "events.jsonl").write_text("something else\n")
     done = refused("w.jsonl", "--resume", str(other))
     assert "does not begin with the header" in done.stderr
+    for words in (("--resume", "w.jsonl"), ("--slots", "2", "--resume=w.jsonl")):
+        said = (
+            "hint: --resume took `w.jsonl` for the folder of an earlier run; write `eyas run TASKS --resume`"
+        )
+        assert said in refused(*words).stderr
+    assert "`-` is a list on standard input" in refused("--resume", str(other)).stderr
     assert ran(folder) == []
     no_run_was_made(tmp_path)
     # A first run may well ask for it.

@@ -159,7 +159,7 @@ fn live_with<A: Parser>(words: Vec<OsString>, run: impl FnOnce(A) -> Result<Exit
         }
         Err(e) if e.kind() == clap::error::ErrorKind::InvalidUtf8 => end(Err(not_text(&words))),
         Err(e) => {
-            tell_usage(&e);
+            tell_usage(&e, &words);
             ExitCode::from(if e.use_stderr() { Exit::BadInput.code() } else { 0 })
         }
     }
@@ -211,16 +211,33 @@ fn end(result: Result<Exit, Fault>) -> ExitCode {
 }
 
 /// Prints help, or what is wrong with the words.
-fn tell_usage(e: &clap::Error) {
+fn tell_usage(e: &clap::Error, words: &[OsString]) {
     let (text, plain) = (e.render(), usage_of(e));
     let lacks_list = e.kind() == clap::error::ErrorKind::MissingRequiredArgument && plain.contains("<TASKS>");
     match e.use_stderr() && plain != text.to_string() {
         true => _ = write!(eyas_text::stderr(), "{plain}"),
         false => tell(&text, e.use_stderr()),
     }
-    if lacks_list {
-        eyas_text::say!("hint: `-` is a list on standard input");
+    match resumed_list(words) {
+        Some((verb, list)) if lacks_list => {
+            let list = eyas_text::shown(list);
+            eyas_text::say!(
+                "hint: --resume took {list} for the folder of an earlier run; write `eyas {verb} TASKS --resume`"
+            );
+        }
+        _ if lacks_list => eyas_text::say!("hint: `-` is a list on standard input"),
+        _ => {}
     }
+}
+
+/// The command, and the file that stands behind its `--resume`, where a folder is expected.
+fn resumed_list(words: &[OsString]) -> Option<(&str, &str)> {
+    let at = words.iter().position(|word| word.as_encoded_bytes().starts_with(b"--resume"))?;
+    let list = match words[at].to_str()?.strip_prefix("--resume=") {
+        Some(list) => list,
+        None => words.get(at + 1)?.to_str()?,
+    };
+    std::path::Path::new(list).is_file().then_some((words.get(1)?.to_str()?, list))
 }
 
 /// Prints help or what is wrong with the words, in colours where they are wanted.
