@@ -273,7 +273,7 @@ def test_a_part_of_a_listing_is_not_taken_for_all_of_it(
     with weather(s3, decide) as endpoint:
         env = s3.env(endpoint)
         assert words in run("cp", "-r", "s3://b/d/", tmp_path / "got/", env=env, status=None).stderr
-        mapped = ["--out", tmp_path / "out/{name}", "--", "cp", "{in}", "{out}"]
+        mapped = ["--out", str(tmp_path / "out/{name}"), "--", "cp", "{in}", "{out}"]
         assert words in run("map", "s3://b/d/*", *mapped, env=env, status=None).stderr
     assert not files_below(tmp_path / "got") and not files_below(tmp_path / "out")
 
@@ -282,7 +282,7 @@ def test_results_that_cannot_be_shown_are_no_success(eyas_path: Path, tmp_path: 
     (tmp_path / "file").write_text("x")
     for words in (["ls"], ["ls", "-l"], ["stat"]):
         with open("/dev/full", "w") as full:
-            command = [eyas_path, *words, tmp_path / "file"]
+            command = [str(eyas_path), *words, str(tmp_path / "file")]
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 4 and "standard output took only a part" in done.stderr
 

@@ -82,13 +82,15 @@ def test_a_full_disk_under_one_cache_of_two(cluster: Cluster, disks: Disks) -> N
     cluster.expect(**{f"t{i}": payload(MIB, i) for i in range(10)})
 
 
-def test_a_full_disk_costs_nothing_that_tasks_print(disks: Disks, eyas: Eyas, tmp_path: Path) -> None:
+def test_a_full_disk_costs_nothing_that_tasks_print(cluster: Cluster, disks: Disks) -> None:
     """What tasks print waits for room as the journal does, and their ends wait with it."""
-    disk = disks(tmp_path / "state", 16 * MIB)
+    disk = disks(cluster.dir, 16 * MIB)
+    cluster.dispatcher()
+    cluster.executor("N1", slots=2)
     disk.fill(but_bytes=4 * MIB)
     words = "many words " * 300
-    mapping = eyas.start("map", "--range", "0..2000", "--", "echo", words, env={"EYAS_STATE": str(disk.at)})
-    mapping.wait_for_text("cannot write the event log")
+    mapping = cluster.eyas.start("map", "--join", cluster.join, "--range", "0..2000", "--", "echo", words)
+    mapping.wait_for_text("No space left on device")
     disk.free()
     assert mapping.wait(120).stdout.splitlines() == [words] * 2000
 

@@ -4,8 +4,9 @@
 //!
 //! Lines are made at once from data that is at hand anyway, and handed over in pieces to a thread that
 //! writes. So the dispatcher never waits for the disk, and nothing is copied to be logged. What a task printed is
-//! promised with its end, so the journal waits for it ([`EventLog::waits_for_printed`]). A disk that refuses is waited for, as the
-//! journal does, which says so. Lines are lost only where the dispatcher ends while the disk still refuses.
+//! promised with its end, so the journal waits for it ([`EventLog::waits_for_printed`]); where the disk refuses it, it is tried again
+//! and the journal stalls. When the disk is full, other lines are lost and counted, and the dispatcher reports that: the log is
+//! for users and replays, while promises rest on the journal.
 //!
 //! Lines that are only about forgotten runs are removed when a thread has written the rest anew ([`cut`]). What users ask
 //! from the files is read in [`asked`].
@@ -129,11 +130,12 @@ struct Lines {
     /// twice as much for each of the many small parts of a line.
     text: Vec<u8>,
     n_bytes: usize,
+    n: u64,
 }
 
 impl Lines {
     fn with_room(n_bytes: usize) -> Lines {
-        Lines { text: vec![0; n_bytes], n_bytes: 0 }
+        Lines { text: vec![0; n_bytes], n_bytes: 0, n: 0 }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -146,7 +148,7 @@ impl Lines {
     }
 
     fn clear(&mut self) {
-        self.n_bytes = 0;
+        (self.n_bytes, self.n) = (0, 0);
     }
 
     fn push(&mut self, value: &impl Serialize) {
@@ -159,6 +161,7 @@ impl Lines {
                     let end = self.text.len() - n_free;
                     self.text[end] = b'\n';
                     self.n_bytes = end + 1;
+                    self.n += 1;
                     return;
                 }
                 // The line did not fit and is written again from its beginning.
@@ -200,7 +203,7 @@ impl WrittenOutputs {
         while written.n < n_given {
             if let Some((path, kind, message)) = &written.refused {
                 let error = io::Error::new(*kind, message.clone());
-                return Err(Failure { operation: "write the event log", path: path.clone(), error });
+                return Err(Failure { operation: "write what programs printed", path: path.clone(), error });
             }
             self.n_wanted.store(n_given, Ordering::Release);
             written = self.changed.wait(written).expect("no code panics with it");
@@ -261,6 +264,7 @@ pub struct EventLog {
     printed: Arc<WrittenOutputs>,
     /// Pieces that the thread has written: their memory is used again.
     spares: mpsc::Receiver<Lines>,
+    lost: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -268,15 +272,17 @@ impl EventLog {
     /// Appends to the log in `dir`, starting with `header`.
     pub fn open(dir: &Path, header: &Header) -> io::Result<EventLog> {
         let given = Arc::new(WrittenOutputs::default());
-        let mut events = Appender::open(dir.join(EVENTS_FILE), given.clone())?;
-        let file = Appender::open(dir.join(PRINTED_FILE), given.clone())?;
+        let mut events = Appender::open(dir.join(EVENTS_FILE), None)?;
+        let file = Appender::open(dir.join(PRINTED_FILE), Some(given.clone()))?;
         let mut printed = PrintedFile { file, n_taken: 0, n_flushed: 0, waited: given.clone() };
         events.line(header);
         let mut wholes = Wholes::new(dir);
         let mut is_being_cut = false;
         let mut next_cut = None;
+        let lost = Arc::new(AtomicU64::new(0));
         let (orders, queue) = mpsc::channel::<Order>();
         let (spare, spares) = mpsc::sync_channel::<Lines>(SPARES_MAX);
+        let counter = lost.clone();
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || {
             loop {
                 let order = match queue.try_recv() {
@@ -331,11 +337,12 @@ impl EventLog {
                     Order::End => break,
                 }
                 printed.flush_if_wanted();
+                counter.store(events.lost + printed.file.lost, Ordering::Relaxed);
             }
             events.flush();
             printed.flush();
         })?;
-        Ok(EventLog { lines: Lines::default(), orders, printed: given, spares, thread: Some(thread) })
+        Ok(EventLog { lines: Lines::default(), orders, printed: given, spares, lost, thread: Some(thread) })
     }
 
     /// Logs an event before it goes into the core.
@@ -405,6 +412,11 @@ impl EventLog {
         self.hand_over();
         let _ = self.orders.send(Order::Cut(needed, self.orders.clone()));
     }
+
+    /// The number of lines that the disk did not take.
+    pub fn n_lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for EventLog {
@@ -443,17 +455,19 @@ fn say_whole(error: &io::Error) {
     eyas_text::say!("eyas: the event log was not cleaned of forgotten runs, and goes on as it is: {error}");
 }
 
-/// A file that takes JSON lines. A disk that refuses is waited for: the journal, whose records of tasks' ends wait for what programs
-/// printed, says so. Else output and ends would be missing of tasks that are done.
+/// A file that takes JSON lines.
 struct Appender {
     path: PathBuf,
     file: BufWriter<File>,
     line: Lines,
-    waited: Arc<WrittenOutputs>,
+    /// Lines that the disk refused.
+    lost: u64,
+    /// Where a disk that refuses is waited for: else output would be missing of tasks that are done. Its journal says so.
+    waited: Option<Arc<WrittenOutputs>>,
 }
 
 impl Appender {
-    fn open(path: PathBuf, waited: Arc<WrittenOutputs>) -> io::Result<Appender> {
+    fn open(path: PathBuf, waited: Option<Arc<WrittenOutputs>>) -> io::Result<Appender> {
         cut::discard_new(&path)?;
         let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(&path)?;
         // A killed process may have left half a line; the next one must not be glued to it.
@@ -466,7 +480,7 @@ impl Appender {
             }
         }
         let file = BufWriter::with_capacity(BUFFER_BYTES, file);
-        Ok(Appender { path, file, line: Lines::default(), waited })
+        Ok(Appender { path, file, line: Lines::default(), lost: 0, waited })
     }
 
     /// The bytes that are in the file, without those still to be written.
@@ -482,40 +496,49 @@ impl Appender {
         self.line = line;
     }
 
+    /// Pieces are smaller than the buffer, which takes a piece whole or not at all.
     fn write(&mut self, lines: &Lines) {
         let mut rest = lines.bytes();
         while !rest.is_empty() {
-            let Some(n_bytes) = self.insist(|file| file.write(rest)) else { return };
+            let Some(n_bytes) = self.insist(|file| file.write(rest)) else {
+                self.lost += lines.n;
+                return;
+            };
             rest = &rest[n_bytes..];
         }
     }
 
     /// Gives whether all lines are in the file.
     fn flush(&mut self) -> bool {
-        self.insist(BufWriter::flush).is_some()
+        let is_done = self.insist(BufWriter::flush).is_some();
+        self.lost += u64::from(!is_done);
+        is_done
     }
 
-    /// Tries until the disk does it. `None`: it still refuses, and the log ends.
+    /// Tries until the disk does it, where that is waited for. `None`: it refuses.
     fn insist<T>(&mut self, mut each: impl FnMut(&mut BufWriter<File>) -> io::Result<T>) -> Option<T> {
         let mut was_refused = false;
         loop {
-            let error = match each(&mut self.file) {
+            let done = each(&mut self.file);
+            let Some(waited) = &self.waited else { return done.ok() };
+            match done {
                 Ok(done) => {
                     if was_refused {
-                        self.waited.set(|written| written.refused = None);
+                        waited.set(|written| written.refused = None);
                     }
                     return Some(done);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => error,
-            };
-            was_refused = true;
-            let refused = (self.path.clone(), error.kind(), error.to_string());
-            self.waited.set(|written| written.refused = Some(refused));
-            if self.waited.is_ending.load(Ordering::Acquire) {
-                return None;
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    was_refused = true;
+                    let refused = (self.path.clone(), error.kind(), error.to_string());
+                    waited.set(|written| written.refused = Some(refused));
+                    if waited.is_ending.load(Ordering::Acquire) {
+                        return None;
+                    }
+                    std::thread::sleep(REFUSED_PAUSE);
+                }
             }
-            std::thread::sleep(REFUSED_PAUSE);
         }
     }
 }

@@ -237,6 +237,10 @@ impl Outside for Shell {
 
     fn log_settled(&mut self, _: bool) {}
 
+    fn n_log_lines_lost(&self) -> u64 {
+        0
+    }
+
     fn usage(&self) -> (u64, u64) {
         (0, 0)
     }

@@ -31,6 +31,16 @@ const LOGGED_MAX: Duration = Duration::from_secs(10);
 /// How long to wait before the next try when the journal is full for the moment.
 const FULL_WAIT: Duration = Duration::from_millis(1);
 
+/// What an answer needs to be in the log's files.
+#[derive(Clone, Copy, PartialEq)]
+enum Needs {
+    /// Everything logged so far.
+    All,
+    /// The same, but a log whose disk hangs delays the answer by [`LOGGED_MAX`] at most.
+    AllSoon,
+    WhatIsThere,
+}
+
 /// See the module.
 pub(super) struct Live {
     dir: PathBuf,
@@ -83,23 +93,22 @@ impl Live {
         own.chain(relays).map(|line| line.writer).collect()
     }
 
-    /// Sends what `make` makes of the files in the directory, on a thread of its own, once everything logged
-    /// so far is in them. `at_most`: the longest time that a log with a hanging disk may delay the answer.
+    /// Sends what `make` makes of the files in the directory, on a thread of its own.
     fn answer_from_disk(
         &mut self,
         connection: u64,
         number: u64,
-        at_most: Option<Duration>,
+        needs: Needs,
         make: impl FnOnce(&Path) -> ReplyBody + Send + 'static,
     ) {
-        let flushed = self.log.as_mut().map(EventLog::flush);
+        let flushed = self.log.as_mut().filter(|_| needs != Needs::WhatIsThere).map(EventLog::flush);
         let Some(writer) = self.writer(connection).cloned() else { return };
         let dir = self.dir.clone();
         tokio::task::spawn_blocking(move || {
             // If the log has ended, its files are complete.
-            let _ = match (flushed, at_most) {
-                (Some(flushed), Some(at_most)) => flushed.recv_timeout(at_most).is_ok(),
-                (Some(flushed), None) => flushed.recv().is_ok(),
+            let _ = match (flushed, needs) {
+                (Some(flushed), Needs::AllSoon) => flushed.recv_timeout(LOGGED_MAX).is_ok(),
+                (Some(flushed), _) => flushed.recv().is_ok(),
                 (None, _) => true,
             };
             writer.send(&Reply { number, body: make(&dir) });
@@ -239,11 +248,9 @@ impl Outside for Live {
         match answer {
             Answer::Now(body) => self.reply(connection, number, body),
             Answer::Logged(body) if self.log.is_none() => self.reply(connection, number, body),
-            Answer::Logged(body) => {
-                self.answer_from_disk(connection, number, Some(LOGGED_MAX), move |_| body)
-            }
+            Answer::Logged(body) => self.answer_from_disk(connection, number, Needs::AllSoon, move |_| body),
             Answer::Explained(mut explained) => {
-                self.answer_from_disk(connection, number, None, move |dir| {
+                self.answer_from_disk(connection, number, Needs::All, move |dir| {
                     let About { lines, lives } = lines_about(&dir.join(EVENTS_FILE), explained.task);
                     (explained.log_lines, explained.lives) = (lines, lives);
                     explained.printed = printed_by(&dir.join(PRINTED_FILE), explained.task);
@@ -252,7 +259,7 @@ impl Outside for Live {
             }
             Answer::Printed { asked, live } => {
                 let index = self.printed.clone();
-                self.answer_from_disk(connection, number, None, move |dir| {
+                self.answer_from_disk(connection, number, Needs::All, move |dir| {
                     let mut tasks = [asked];
                     read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
                     let [asked] = tasks;
@@ -260,7 +267,7 @@ impl Outside for Live {
                 });
             }
             Answer::PrintedPart { task, attempt, at, drop } => {
-                self.answer_from_disk(connection, number, None, move |dir| {
+                self.answer_from_disk(connection, number, Needs::All, move |dir| {
                     let bytes = match drop {
                         true => {
                             drop_task(dir, task, attempt);
@@ -273,7 +280,8 @@ impl Outside for Live {
             }
             Answer::Prints { run, mut tasks, next, is_early } => {
                 let index = self.printed.clone();
-                self.answer_from_disk(connection, number, None, move |dir| {
+                // The ends of these tasks are durable, so what they printed is in the file, also while a disk refuses more.
+                self.answer_from_disk(connection, number, Needs::WhatIsThere, move |dir| {
                     read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
                     ReplyBody::Prints { run, tasks, next, is_early }
                 });
@@ -351,6 +359,10 @@ impl Outside for Live {
         if let Some(log) = self.log.as_mut().filter(|_| ticked) {
             log.hand_over();
         }
+    }
+
+    fn n_log_lines_lost(&self) -> u64 {
+        self.log.as_ref().map_or(0, EventLog::n_lost)
     }
 
     fn usage(&self) -> (u64, u64) {

@@ -107,6 +107,9 @@ pub trait Outside {
     /// All inputs that were there have been taken. `ticked`: some time has passed since the last that was said so.
     fn log_settled(&mut self, ticked: bool);
 
+    /// Lines of the event log that could not be written.
+    fn n_log_lines_lost(&self) -> u64;
+
     /// What the process itself used so far: processor time in nanoseconds, resident bytes.
     fn usage(&self) -> (u64, u64);
 

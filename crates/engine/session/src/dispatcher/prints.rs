@@ -272,7 +272,9 @@ impl<O: Outside> Session<O> {
                 next = Some(at);
                 break;
             }
-            match self.ended_task(run, task) {
+            // What it printed is in the file when its end is durable.
+            let ended = self.ended_task(run, task).filter(|_| !self.recording.ends.has_task(task));
+            match ended {
                 Some(ended) if which == WhichTasks::Ended || ended.state == PrintedState::Failed => {
                     tasks.push(ended);
                 }

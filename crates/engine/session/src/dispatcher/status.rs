@@ -182,6 +182,8 @@ impl<O: Outside> Session<O> {
             status: self.status_of(id),
         });
         let (own_cpu_ns, own_rss_bytes) = self.outside.usage();
+        let lost = self.outside.n_log_lines_lost();
+        let lost = (lost > 0).then(|| format!("{lost} lines of the event log could not be written"));
         ClusterStatus {
             cluster: self.options.cluster.clone(),
             now: self.now,
@@ -201,6 +203,7 @@ impl<O: Outside> Session<O> {
                 .warning
                 .iter()
                 .cloned()
+                .chain(lost)
                 .chain(self.group_warning())
                 .chain(self.core.short_of_space())
                 .chain(self.core.resting())
