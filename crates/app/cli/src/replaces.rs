@@ -384,7 +384,7 @@ struct OutputFolder {
 }
 
 impl OutputFolder {
-    fn of(folder: &Path, seen: &mut Seen) -> OutputFolder {
+    fn of(folder: &Path, seen: &mut SeenFolders) -> OutputFolder {
         let mut missing = vec![];
         for at in folder.ancestors() {
             let mut keeps_what_is_there = false;
@@ -419,12 +419,12 @@ impl OutputFolder {
 
 /// The folders of this machine that were looked at.
 #[derive(Default)]
-struct Seen {
+struct SeenFolders {
     by_path: FxHashMap<PathBuf, PathBuf>,
     by_id: FxHashMap<(u64, u64), PathBuf>,
 }
 
-impl Seen {
+impl SeenFolders {
     /// The path by which the folder `real` was first seen here. Without links, a folder has several where it is mounted several
     /// times.
     fn first(&mut self, real: &Path) -> PathBuf {
@@ -443,7 +443,7 @@ impl Seen {
         first
     }
 
-    /// As [`Seen::first`], of a file.
+    /// As [`SeenFolders::first`], of a file.
     fn first_of_file(&mut self, real: &Path) -> Option<PathBuf> {
         Some(self.first(real.parent()?).join(real.file_name()?))
     }
@@ -454,7 +454,7 @@ impl Seen {
 struct Disk {
     folders: FxHashMap<String, Folder>,
     places: FxHashMap<String, OutputFolder>,
-    seen: Seen,
+    seen: SeenFolders,
 }
 
 #[derive(Default)]
