@@ -590,6 +590,16 @@ def test_a_worker_that_dies_fails_its_call_alone(cluster: eyas.Cluster) -> None:
     assert [future.result(60) for future in others] == [n * n for n in range(20)]
 
 
+def test_calls_say_that_the_dispatcher_of_this_process_has_ended(here: Path) -> None:
+    with eyas.Cluster(nodes=1, slots=1) as c:
+        call = c.submit(time.sleep, 600)
+        os.kill(c.processes()["dispatcher"], signal.SIGKILL)
+        with pytest.raises(eyas.ClusterLost, match="dispatcher ended: signal: 9"):
+            call.result(60)
+        with pytest.raises(eyas.ClusterLost, match="dispatcher ended"):
+            c.submit(abs, -1).result(60)
+
+
 def test_a_failure_is_tried_again_where_that_is_asked_for(cluster: eyas.Cluster, here: Path) -> None:
     def flaky(path: str) -> str:
         if not os.path.exists(path):

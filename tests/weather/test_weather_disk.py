@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,22 @@ def test_a_full_disk_costs_nothing_that_tasks_print(cluster: Cluster, disks: Dis
     mapping.wait_for_text("No space left on device")
     disk.free()
     assert mapping.wait(120).stdout.splitlines() == [words] * 2000
+
+
+def test_a_batch_system_ends_a_run_whose_disk_is_full(disks: Disks, eyas: Eyas, tmp_path: Path) -> None:
+    """SIGTERM is followed by SIGKILL after half a minute, so what cannot be ended in order is left before that."""
+    disk = disks(tmp_path / "state", 16 * MIB)
+    began, gate = tmp_path / "began", tmp_path / "gate"
+    line = f"touch '{began}'; until test -e '{gate}'; do sleep 0.1; done; echo much"
+    mapping = eyas.start("map", "--range", "0..4", "--shell", "--", line, env={"EYAS_STATE": str(disk.at)})
+    wait_until(began.exists, "the first task", alive=mapping)
+    disk.fill()
+    gate.touch()
+    mapping.wait_for_text("the journal waits: cannot write")
+    mapping.signal(signal.SIGTERM)
+    done = mapping.wait(status=130)
+    assert "not all tasks could be ended within 20 s: leaving" in done.stderr, done
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all processes")
 
 
 def test_a_full_disk_under_the_sandboxes(cluster: Cluster, disks: Disks) -> None:

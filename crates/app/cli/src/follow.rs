@@ -3,7 +3,7 @@
 use crate::connect::{fault_of, say_waits};
 use crate::logs::InOrder;
 use crate::progress::Progress;
-use crate::signals::AskedToEnd;
+use crate::signals::{AskedToEnd, Asking};
 use crate::{Exit, Fault, json};
 use eyas_client::Client;
 use eyas_cluster::processes::PROVIDER;
@@ -14,9 +14,13 @@ use eyas_runtime::part::{PartEnd, in_words};
 use eyas_terms::{PushRecord, RunId};
 use eyas_wire::message::RunStatus;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// How often the dispatcher is asked where what tasks print is shown.
 const PRINTS_NS: u64 = 200_000_000;
+/// How long tasks may take to end where a batch system asks for it: Slurm kills after 30 s.
+const GRACE: Duration = Duration::from_secs(20);
 const RESUME_HINT: &str = "the same command with --resume goes on";
 const CHECK_HINT: &str = "`eyas provider check` with the same options tries one node; once that works, the same command with --resume goes on";
 
@@ -62,7 +66,7 @@ impl End {
 }
 
 /// Shows a run's progress until its end. ^C cancels the run of a cluster of this process, `cluster`, but only stops following
-/// a run of another cluster.
+/// a run of another cluster. Where a batch system asks for the end, what has not ended after [`GRACE`] is left.
 pub async fn follow(
     client: Client,
     run: RunId,
@@ -77,6 +81,7 @@ pub async fn follow(
     let mut shown = Shown { progress, printed, is_whole: true };
     let mut last = RunStatus { run, ..RunStatus::default() };
     let mut interrupts = 0;
+    let mut leaves_at: Option<Instant> = None;
     loop {
         tokio::select! {
             event = watch.next() => match event {
@@ -90,12 +95,12 @@ pub async fn follow(
                 Ok(event) => shown.say(event),
                 Err(broken) => return Err(shown.fault(broken)),
             },
-            is_hangup = asked_to_end.next_kind() => {
+            asking = asked_to_end.next_asking() => {
                 if watch.is_lost() {
                     return Ok(End::interrupted(last, &watch));
                 }
                 interrupts += 1;
-                if is_hangup {
+                if asking == Asking::Terminal {
                     shown.progress.clear();
                     eyas_text::say!("\nthe terminal was closed (signal HUP); under `nohup` a run goes on");
                 }
@@ -107,7 +112,16 @@ pub async fn follow(
                     return Ok(End { in_haste: true, ..End::interrupted(last, &watch) });
                 }
                 eyas_text::say!("\nending the tasks; ^C again to leave at once; {RESUME_HINT} with what has not ended");
+                if asking == Asking::BatchSystem {
+                    leaves_at = Some(Instant::now() + GRACE);
+                }
                 watch.cancel();
+            }
+            () = sleep_until(leaves_at.unwrap_or_else(Instant::now)), if leaves_at.is_some() => {
+                shown.progress.clear();
+                let s = GRACE.as_secs();
+                eyas_text::say!("not all tasks could be ended within {s} s: leaving, before the batch system kills; {RESUME_HINT}");
+                return Ok(End { in_haste: true, ..End::interrupted(last, &watch) });
             }
         }
     }

@@ -2,6 +2,17 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Who asks a command to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// A user, by ^C.
+    User,
+    /// A batch system, which kills after some time.
+    BatchSystem,
+    /// The terminal was closed.
+    Terminal,
+}
+
 /// ^C, and the signal of a batch system. Not the signal of a closed terminal: catching it would undo `nohup`.
 pub struct AskedToEnd([Signal; 2], [Option<Signal>; 2]);
 
@@ -31,17 +42,17 @@ impl AskedToEnd {
     }
 
     pub async fn next(&mut self) {
-        self.next_kind().await;
+        self.next_asking().await;
     }
 
-    /// The same; gives whether the terminal was closed.
-    pub async fn next_kind(&mut self) -> bool {
+    /// The same; gives who asks.
+    pub async fn next_asking(&mut self) -> Asking {
         let AskedToEnd([interrupt, terminate], [hangup, announcement]) = self;
         tokio::select! {
-            _ = interrupt.recv() => false,
-            _ = terminate.recv() => false,
-            () = next_of(hangup) => true,
-            () = next_of(announcement) => false,
+            _ = interrupt.recv() => Asking::User,
+            _ = terminate.recv() => Asking::BatchSystem,
+            () = next_of(hangup) => Asking::Terminal,
+            () = next_of(announcement) => Asking::BatchSystem,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{of, of_part_end};
 use crate::wait::{runtime, wait_for};
 use eyas_client::{Client, JoinFile};
 use eyas_cluster::reach::reach;
-use eyas_cluster::watch::WATCH_PARTS;
+use eyas_cluster::watch::{LOOK_AGAIN, LOOKS_MAX, WATCH_PARTS};
 use eyas_net::NetError;
 use eyas_terms::{FailureKind, RunId};
 use eyas_wire::message::{PrintedState, ReplyBody, TaskPrinted};
@@ -112,7 +112,10 @@ impl Ends {
             let look = Instant::now() + WATCH_PARTS;
             loop {
                 let reply = tokio::select! {
-                    reply = client.next() => reply.map_err(of)?,
+                    reply = client.next() => match reply {
+                        Ok(reply) => reply,
+                        Err(error) => return Err(why_lost(error, cluster).await),
+                    },
                     told = told.recv() => match told {
                         Some(Told::Follow(run)) => {
                             client.follow_ends(run).map_err(of)?;
@@ -137,4 +140,15 @@ impl Ends {
         };
         wait_for(py, &self.runtime, next)?
     }
+}
+
+/// The error where a connection was lost. A dispatcher of this process that has ended is seen a moment after its connection.
+async fn why_lost(error: NetError, cluster: Option<&Cluster>) -> PyErr {
+    for _ in 0..cluster.map_or(0, |_| LOOKS_MAX) {
+        if let Err(ended) = cluster.map_or(Ok(()), Cluster::look_after) {
+            return of_part_end(ended);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    of(error)
 }

@@ -20,8 +20,8 @@ const LOST_MAX: u32 = 5;
 pub const WATCH_PARTS: Duration = Duration::from_millis(500);
 /// How often, and how many times, the parts are looked at when the dispatcher is lost: the connection of a process that was killed
 /// may end before the process has.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const LOOKS_MAX: u32 = 10;
+pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
+pub const LOOKS_MAX: u32 = 10;
 
 /// What happens to a run that is watched.
 #[derive(Debug)]

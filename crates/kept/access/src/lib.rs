@@ -30,4 +30,4 @@ pub use eyas_runner::seccomp::Filter;
 pub use files::{DataFiles, Mount, Options, mount};
 pub use keeper::Keeper;
 pub use notified::Notified;
-pub use private::{bind, bind_read_only, enter, unbind};
+pub use private::{bind_below_own, bind_read_only, enter, unbind};

@@ -16,6 +16,9 @@ use std::ptr::null;
 /// Where the new root is put together. Each machine has it, and what is in it is seen again in the end.
 const BASE: &str = "/tmp";
 
+/// So many descriptors are closed where the kernel does not close all at once.
+const DESCRIPTORS_MAX: libc::c_int = 4096;
+
 /// Gives this process a view of its own, in which the directory `/name` is there. Has to be called before the process has other
 /// threads.
 ///
@@ -37,11 +40,49 @@ pub fn enter(name: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// One of them is not there.
-pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
+fn bind(from: &Path, to: &Path) -> io::Result<()> {
     mount(Some(from), to, None, libc::MS_BIND)
 }
 
-/// The same, and nothing can be written there.
+/// The same where `to` is below what this process itself serves by FUSE. A child that does not hold the server's end does it: killed
+/// in this moment, this process would wait for its own answer for ever, because the end closes with its last thread only.
+///
+/// # Errors
+/// One of them is not there, or no process can be started.
+pub fn bind_below_own(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (text(from)?, text(to)?);
+    // SAFETY: between `fork` and `_exit` are plain system calls, and all texts were made before.
+    let child = unsafe { libc::fork() };
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if child == 0 {
+        // SAFETY: as above; the child ends here.
+        unsafe {
+            // By its number: older C libraries do not have it.
+            if libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) != 0 {
+                (0..DESCRIPTORS_MAX).for_each(|fd| _ = libc::close(fd));
+            }
+            let done = libc::mount(from.as_ptr(), to.as_ptr(), null(), libc::MS_BIND, null());
+            libc::_exit(if done == 0 { 0 } else { *libc::__errno_location() });
+        }
+    }
+    let mut status = 0;
+    // SAFETY: the place is valid. Nobody else waits for this child.
+    while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        None => Err(io::Error::other("the process that was to do it was killed")),
+    }
+}
+
+/// The same as [`bind`], and nothing can be written there.
 ///
 /// # Errors
 /// One of them is not there.

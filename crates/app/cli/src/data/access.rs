@@ -168,7 +168,8 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
             (Shown::Notified(notified), Some(filter))
         }
     };
-    eyas_access::bind(&new, &root.join(NEW)).map_err(|error| cannot_mount(&root.join(NEW), &error))?;
+    eyas_access::bind_below_own(&new, &root.join(NEW))
+        .map_err(|error| cannot_mount(&root.join(NEW), &error))?;
 
     // A directory at which something is shown cannot be removed.
     let hide = move || {
