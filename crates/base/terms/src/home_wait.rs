@@ -351,7 +351,9 @@ mod tests {
         assert!(homes.answered(at(125), "h", &mut Tries::of_input()).is_some());
         assert_eq!(homes.refuse(at(126), "h"), None);
         // A home that one transfer does not reach at all may be gone.
-        assert!(homes.failed(at(130), "h", &mut Tries::of_input(), "refused", 0).is_some());
+        let mut other = Tries::of_input();
+        assert!(homes.failed(at(130), "h", &mut other, "refused", 0).is_some());
+        assert_eq!(homes.failed(at(250), "h", &mut other, "refused", 0), None);
         assert!(homes.refuse(at(251), "h").is_some());
     }
 
