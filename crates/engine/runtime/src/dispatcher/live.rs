@@ -31,14 +31,14 @@ const LOGGED_MAX: Duration = Duration::from_secs(10);
 /// How long to wait before the next try when the journal is full for the moment.
 const FULL_WAIT: Duration = Duration::from_millis(1);
 
-/// What an answer needs to be in the log's files.
+/// What of the log has to be in its files before an answer is made of them.
 #[derive(Clone, Copy, PartialEq)]
-enum Needs {
+enum LogAwaited {
     /// Everything logged so far.
     All,
     /// The same, but a log whose disk hangs delays the answer by [`LOGGED_MAX`] at most.
     AllSoon,
-    WhatIsThere,
+    Nothing,
 }
 
 /// See the module.
@@ -98,16 +98,16 @@ impl Live {
         &mut self,
         connection: u64,
         number: u64,
-        needs: Needs,
+        awaited: LogAwaited,
         make: impl FnOnce(&Path) -> ReplyBody + Send + 'static,
     ) {
-        let flushed = self.log.as_mut().filter(|_| needs != Needs::WhatIsThere).map(EventLog::flush);
+        let flushed = self.log.as_mut().filter(|_| awaited != LogAwaited::Nothing).map(EventLog::flush);
         let Some(writer) = self.writer(connection).cloned() else { return };
         let dir = self.dir.clone();
         tokio::task::spawn_blocking(move || {
             // If the log has ended, its files are complete.
-            let _ = match (flushed, needs) {
-                (Some(flushed), Needs::AllSoon) => flushed.recv_timeout(LOGGED_MAX).is_ok(),
+            let _ = match (flushed, awaited) {
+                (Some(flushed), LogAwaited::AllSoon) => flushed.recv_timeout(LOGGED_MAX).is_ok(),
                 (Some(flushed), _) => flushed.recv().is_ok(),
                 (None, _) => true,
             };
@@ -248,9 +248,11 @@ impl Outside for Live {
         match answer {
             Answer::Now(body) => self.reply(connection, number, body),
             Answer::Logged(body) if self.log.is_none() => self.reply(connection, number, body),
-            Answer::Logged(body) => self.answer_from_disk(connection, number, Needs::AllSoon, move |_| body),
+            Answer::Logged(body) => {
+                self.answer_from_disk(connection, number, LogAwaited::AllSoon, move |_| body)
+            }
             Answer::Explained(mut explained) => {
-                self.answer_from_disk(connection, number, Needs::All, move |dir| {
+                self.answer_from_disk(connection, number, LogAwaited::All, move |dir| {
                     let About { lines, lives } = lines_about(&dir.join(EVENTS_FILE), explained.task);
                     (explained.log_lines, explained.lives) = (lines, lives);
                     explained.printed = printed_by(&dir.join(PRINTED_FILE), explained.task);
@@ -259,7 +261,7 @@ impl Outside for Live {
             }
             Answer::Printed { asked, live } => {
                 let index = self.printed.clone();
-                self.answer_from_disk(connection, number, Needs::All, move |dir| {
+                self.answer_from_disk(connection, number, LogAwaited::All, move |dir| {
                     let mut tasks = [asked];
                     read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
                     let [asked] = tasks;
@@ -267,7 +269,7 @@ impl Outside for Live {
                 });
             }
             Answer::PrintedPart { task, attempt, at, drop } => {
-                self.answer_from_disk(connection, number, Needs::All, move |dir| {
+                self.answer_from_disk(connection, number, LogAwaited::All, move |dir| {
                     let bytes = match drop {
                         true => {
                             drop_task(dir, task, attempt);
@@ -281,7 +283,7 @@ impl Outside for Live {
             Answer::Prints { run, mut tasks, next, is_early } => {
                 let index = self.printed.clone();
                 // The ends of these tasks are durable, so what they printed is in the file, also while a disk refuses more.
-                self.answer_from_disk(connection, number, Needs::WhatIsThere, move |dir| {
+                self.answer_from_disk(connection, number, LogAwaited::Nothing, move |dir| {
                     read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
                     ReplyBody::Prints { run, tasks, next, is_early }
                 });
