@@ -78,6 +78,8 @@ pub enum Fault {
     Stop(usize),
     Continue(usize),
     Cut(usize),
+    /// The relay of this node dies, which cuts all nodes behind it.
+    KillRelay(usize),
     KillDispatcher(usize),
     /// The connection from one dispatcher to another breaks.
     CutMember(usize, usize),

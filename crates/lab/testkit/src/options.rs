@@ -96,6 +96,9 @@ pub struct Options {
     /// Chance in a thousand that the cache outlives its executor.
     pub cache_survives: u64,
     pub n_link_cuts: u64,
+    /// Relays between nodes and dispatchers, 0 without, and how often one dies: its nodes lose their connections together.
+    pub n_relays: u64,
+    pub n_relay_kills: u64,
     /// Broken connections among dispatchers, and between all clients and a dispatcher.
     pub n_member_cuts: u64,
     pub n_client_cuts: u64,
@@ -301,6 +304,8 @@ impl Options {
             stop_ns_max: 40 * S,
             islands: None,
             islands_until_ns: 0,
+            n_relays: 0,
+            n_relay_kills: 0,
             home_takes: 0,
             clocks: false,
             pushes: false,
@@ -493,7 +498,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 21] = [
+    pub const KINDS: [&str; 22] = [
         "uneven",
         "stops",
         "clocks",
@@ -515,6 +520,7 @@ impl Options {
         "calls",
         "trees",
         "exchange",
+        "relays",
     ];
 
     /// Some of the kinds that a world of one dispatcher can have, drawn from the seed: together they meet what none of them meets
@@ -523,7 +529,8 @@ impl Options {
         let mut rng = Rng::new(seed ^ 0x736f_6d65_206b_696e);
         let of_1000 = [150, 300, 500][rng.below(3) as usize];
         // The last kinds came later, and are drawn where they are asked for, so that a seed goes on meaning the same world.
-        let is_later = |kind: &&str| ["dispatchers", "pushes", "calls", "trees", "exchange"].contains(kind);
+        let is_later =
+            |kind: &&str| ["dispatchers", "pushes", "calls", "trees", "exchange", "relays"].contains(kind);
         let of_one = Options::KINDS.into_iter().filter(|kind| !is_later(kind));
         of_one.filter(|_| rng.below(1000) < of_1000).collect()
     }
@@ -608,6 +615,12 @@ impl Options {
                 n_nodes: self.n_nodes.max(5 + r.below(5)),
                 n_blocks: self.n_blocks.max(u64::from(self.linked)),
                 n_node_kills: self.n_node_kills + r.below(4),
+                ..self
+            },
+            "relays" => Options {
+                n_relays: 1 + r.below(3),
+                n_relay_kills: 1 + r.below(6),
+                n_nodes: self.n_nodes.max(4 + r.below(6)),
                 ..self
             },
             "stops" => Options {
@@ -755,6 +768,7 @@ impl Options {
     /// Whether a file on a node can disappear only because the dispatcher had it dropped.
     pub fn loses_nothing(&self) -> bool {
         let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
+        let faults = faults + self.n_relay_kills;
         let faults = faults + self.n_member_cuts + self.n_stops + self.walltime_ns_max + u64::from(self.warm);
         let faults = faults + u64::from(self.islands.is_some());
         faults + self.n_drains + self.task_writes_input + self.transfer_fails == 0

@@ -37,6 +37,20 @@ fn caches_that_exchange_files_keep_the_promises() {
     }
 }
 
+/// Relays die, and all nodes behind one lose their connections together: no task is lost, and nothing runs where it may not.
+#[test]
+fn relays_that_die_lose_no_task() {
+    for seed in 0..100 {
+        live(&Options::from_seed(970_000 + seed).with("relays").expect("it is a kind"));
+        live(&Options::workflows_from_seed(970_000 + seed).with("relays").expect("it is a kind"));
+    }
+    for seed in 0..60 {
+        let kinds = ["dispatchers", "stops", "walltimes", "calls", "resources", "small"];
+        let o = Options::from_seed(980_000 + seed).with(kinds[seed as usize % 6]).expect("it is a kind");
+        live(&o.with("relays").expect("it is a kind"));
+    }
+}
+
 /// Tasks without files start before the journal has their submission, and the dispatcher is killed meanwhile: an attempt that the next
 /// process does not know never ends another task.
 #[test]

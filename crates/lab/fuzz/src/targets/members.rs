@@ -167,31 +167,46 @@ impl Target for Members {
         }
         let run = RunId(1);
         let keep = Keep { files: rng.one_in(4), printed: rng.one_in(4) };
-        let (name, into) = ("w".to_owned(), None);
-        ask(
-            &mut bytes,
-            match is_second {
-                true => RequestBody::JoinRun { run, opened_by: 1, name, keep, into },
-                false => RequestBody::OpenRun { name, keep, into },
-            },
-        );
-        if group.is_some() && rng.one_in(2) {
-            let links = arbitrary::value::<RunLinks>(rng, false).unwrap_or_default();
-            let patterns = arbitrary::value::<RunPatterns>(rng, false).unwrap_or_default();
-            ask(&mut bytes, RequestBody::LinkRun { run, links, patterns });
-        }
+        let name = "w".to_owned();
         let lines = if rng.one_in(8) { texts::TaskLists.make(rng) } else { tasks(rng) };
         let options = ReadOptions { is_addition: true, ..ReadOptions::default() };
         let list = eyas_tasklist::read(&lines[..], Path::new("/base"), &options);
-        for array in list.into_iter().flat_map(|list| list.arrays) {
-            ask(&mut bytes, RequestBody::AddArray { run, array: Arc::new(array) });
-        }
-        match is_second {
-            true => {
-                ask(&mut bytes, RequestBody::PrepareRun { run });
-                put(&mut bytes, Who::Member, &[FromMember::Decided { run, committed: true }]);
+        let arrays = list.into_iter().flat_map(|list| list.arrays).map(Arc::new);
+        if group.is_none() && rng.one_in(2) {
+            let listener = rng.one_in(2).then_some(3);
+            if let Some(listener) = listener {
+                ask(&mut bytes, RequestBody::Listen { listener });
             }
-            false => ask(&mut bytes, RequestBody::CommitRun { run }),
+            // The first array opens the run, the others are added to it. Each two of them have one token, so the second is known already.
+            for (i, array) in arrays.enumerate() {
+                let (token, digest) = (format!("t{}", i / 2 * 2), Digest([i as u8 / 2; 32]));
+                let into = (i > 0).then_some(Addition { run, token, digest });
+                ask(&mut bytes, RequestBody::SubmitRun { name: name.clone(), keep, into, array, listener });
+            }
+        } else {
+            let into = None;
+            ask(
+                &mut bytes,
+                match is_second {
+                    true => RequestBody::JoinRun { run, opened_by: 1, name, keep, into },
+                    false => RequestBody::OpenRun { name, keep, into },
+                },
+            );
+            if group.is_some() && rng.one_in(2) {
+                let links = arbitrary::value::<RunLinks>(rng, false).unwrap_or_default();
+                let patterns = arbitrary::value::<RunPatterns>(rng, false).unwrap_or_default();
+                ask(&mut bytes, RequestBody::LinkRun { run, links, patterns });
+            }
+            for array in arrays {
+                ask(&mut bytes, RequestBody::AddArray { run, array });
+            }
+            match is_second {
+                true => {
+                    ask(&mut bytes, RequestBody::PrepareRun { run });
+                    put(&mut bytes, Who::Member, &[FromMember::Decided { run, committed: true }]);
+                }
+                false => ask(&mut bytes, RequestBody::CommitRun { run }),
+            }
         }
         for _ in 0..rng.below(20) {
             match rng.below(20) {

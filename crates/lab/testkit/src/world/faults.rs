@@ -11,7 +11,7 @@ impl World {
         type Make = fn(usize, usize, usize) -> Fault;
         // Linked tasks are forgotten also when all has ended.
         let n_forgets_late = if self.o.linked { self.o.n_forgets } else { 0 };
-        let mut kinds: [(u64, Make); 15] = [
+        let mut kinds: [(u64, Make); 16] = [
             (self.o.n_node_kills, |n, _, _| Fault::KillNode(n)),
             (self.o.n_stops, |n, _, _| Fault::Stop(n)),
             (self.o.n_link_cuts, |n, _, _| Fault::Cut(n)),
@@ -27,6 +27,7 @@ impl World {
             (self.o.n_journal_fills, |_, m, _| Fault::FillJournal(m)),
             (self.o.n_forgets - n_forgets_late, |_, _, _| Fault::Forget),
             (self.o.n_provider_kills, |_, _, _| Fault::KillProvider),
+            (self.o.n_relay_kills, |n, _, _| Fault::KillRelay(n)),
         ];
         if self.o.linked {
             // So these worlds were drawn before they had other faults.
@@ -93,12 +94,16 @@ impl World {
             }
             Fault::Cut(n) => {
                 let lasts = self.lasts(self.o.cut_ns_max);
-                let node = &mut self.nodes[n];
-                node.cut_until = self.calendar.now.plus_ns(lasts);
-                if let Some(life) = node.life {
-                    self.after(0, Ev::NodeCut { n, life });
-                    let takes = self.lasts(3 * S);
-                    self.after(takes, Ev::Cut { life });
+                let takes = if self.nodes[n].life.is_some() { self.lasts(3 * S) } else { 0 };
+                self.cut_node(n, lasts, takes);
+            }
+            Fault::KillRelay(n) => {
+                // The dispatcher hears of a process that dies at once, and of a machine that dies later.
+                let takes = if self.chance(500) { 0 } else { self.lasts(3 * S) };
+                let n_relays = self.o.n_relays as usize;
+                for n in (n % n_relays..self.nodes.len()).step_by(n_relays) {
+                    let lasts = self.lasts(3 * S);
+                    self.cut_node(n, lasts, takes);
                 }
             }
             Fault::KillDispatcher(m) => self.kill_dispatcher(m),
@@ -192,6 +197,16 @@ impl World {
                 node.asks_to_go = true;
                 self.flush_node(n);
             }
+        }
+    }
+
+    /// Cuts a node off for so long; the dispatcher hears of it after `takes`.
+    fn cut_node(&mut self, n: usize, lasts_ns: u64, takes_ns: u64) {
+        let node = &mut self.nodes[n];
+        node.cut_until = self.calendar.now.plus_ns(lasts_ns);
+        if let Some(life) = node.life {
+            self.after(0, Ev::NodeCut { n, life });
+            self.after(takes_ns, Ev::Cut { life });
         }
     }
 
