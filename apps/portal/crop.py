@@ -1,8 +1,9 @@
-"""Cut the square around a circle out of one exposure, with its projection: what SODA gives.
+"""Cut the smallest rectangle that holds some positions out of one exposure, with its projection: what SODA gives.
 
-    tasks.py crop e0001.fits.gz crop.fits 250.42 36.46 0.01
+    tasks.py crop e0001.fits.gz crop.fits 0.01 250.42,36.46
 
-RA, Dec and radius in degrees. The pixels stay as they are; what lies beyond the exposure is left out.
+0.01 is how far the rectangle reaches beyond the positions, the radius of a circle; RA and Dec in degrees. The pixels stay as they are;
+what lies beyond the exposure is left out.
 """
 
 from __future__ import annotations
@@ -19,25 +20,26 @@ OWN_CARDS = ("SIMPLE", "BITPIX", "NAXIS", "NAXIS1", "NAXIS2", "EXTEND", "BSCALE"
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="crop", description="Cut the square around a circle out of one exposure."
+        prog="crop", description="Cut the rectangle around some positions out of one exposure."
     )
     parser.add_argument("exposure")
     parser.add_argument("out")
-    parser.add_argument("ra", type=float)
-    parser.add_argument("dec", type=float)
-    parser.add_argument("radius", type=float)
+    parser.add_argument("reach", type=float)
+    parser.add_argument("places", nargs="+", metavar="RA,DEC")
     args = parser.parse_args(words)
     try:
         image = read_hdu(args.exposure)
         wcs = tan_wcs(image.header, image.name)
-        xy = radec2xy(wcs, args.ra, args.dec)
-        reach = args.radius / math.sqrt(abs(wcs.cd11 * wcs.cd22 - wcs.cd12 * wcs.cd21))
-        if xy is None:
-            raise StackingError(f"the circle lies beside {image.name}, on the other side of the sky")
-        left, right = max(math.floor(xy[0] - reach), 0), min(math.ceil(xy[0] + reach), image.width - 1)
-        low, high = max(math.floor(xy[1] - reach), 0), min(math.ceil(xy[1] + reach), image.height - 1)
+        reach = args.reach / math.sqrt(abs(wcs.cd11 * wcs.cd22 - wcs.cd12 * wcs.cd21))
+        found = [radec2xy(wcs, *map(float, place.split(","))) for place in args.places]
+        seen = [xy for xy in found if xy is not None]
+        if len(seen) < len(found):
+            raise StackingError(f"the region lies beside {image.name}, on the other side of the sky")
+        x, y = zip(*seen, strict=True)
+        left, right = max(math.floor(min(x) - reach), 0), min(math.ceil(max(x) + reach), image.width - 1)
+        low, high = max(math.floor(min(y) - reach), 0), min(math.ceil(max(y) + reach), image.height - 1)
         if left > right or low > high:
-            raise StackingError(f"the circle lies beside {image.name}")
+            raise StackingError(f"the region lies beside {image.name}")
         rows = [
             [
                 image.bscale * value + image.bzero

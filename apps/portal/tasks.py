@@ -2,8 +2,8 @@
 """The program of all tasks of the portal. A slot keeps it for task after task, so Python starts once, and numpy is loaded once.
 
     tasks.py cut 41 e0001.fits.gz cut.fits 250.42,36.46
-    tasks.py combine --psf-sigma 1.7 cuts stack.fits stack.png stack.jpg
-    tasks.py crop e0001.fits.gz crop.fits 250.42 36.46 0.01
+    tasks.py combine --psf-sigma 1.7 cuts stack.fits stack.png stack.jpg one.png
+    tasks.py crop e0001.fits.gz crop.fits 0.01 250.42,36.46
 
 The first word names the module whose `main` has the others. `work.py` packs this file and these modules into an archive.
 """

@@ -1,8 +1,10 @@
 """The survey for programs of the Virtual Observatory: Simple Image Access 2.0, DataLink 1.1 and cutouts by SODA 1.0.
 
-A search gives exposures; the link of each leads to its file and to a service that cuts a circle out of it. A cutout is a task of
+A search gives exposures; the link of each leads to its file and to a service that cuts a region out of it. A cutout is a task of
 the cluster, so it goes to a node that has the exposure. The survey is public here: no account is needed, and how often an address
 may ask for cutouts is limited.
+
+Errors are documents as the standards have them: a VOTable, and where a file is asked for a text that begins with a word of SODA.
 """
 
 from __future__ import annotations
@@ -12,19 +14,19 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from xml.sax.saxutils import escape, quoteattr
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.background import BackgroundTask
 
 from . import regions
 from .api import Here
 from .faces import CUTOUTS_AT_ONCE, Portal, address_of
-from .index import Exposure, separation_deg
+from .index import REACH_DEG_MAX, Exposure, separation_deg
 from .lists import BANDS
 from .regions import Region, Wrong
 from .surveys import is_url, name_of
@@ -36,7 +38,15 @@ VOTABLE = "application/x-votable+xml"
 DATALINK = "application/x-votable+xml;content=datalink"
 ROWS_MAX = 1000
 REGIONS_MAX = 20
+LINKS_MAX = 100
 CUTOUT_S_MAX = 60.0
+# Names of parameters, and bytes of a form that has them.
+FIELDS_MAX, FORM_BYTES_MAX = 1000, 100_000
+# What a cutout answers where the exposure cannot be read. Nothing is wrong with the portal then, and only what is away may come back.
+STATUSES = {"missing": 404, "unreadable": 502, "corrupt": 502, "away": 503}
+RETRY_LATER = {"Retry-After": "60"}
+# What no document in XML may have.
+_NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # What files of cutouts are called, below the portal's folder.
 CUTOUTS, _CUTOUT = "cutouts", re.compile(r"[0-9a-f]{24}\.fits")
 NOT_GIVEN = "the address of this exposure is a secret of the portal: ask for a cutout"
@@ -196,17 +206,37 @@ def _votable(
         if len(rows) and status == "OVERFLOW":
             lines.append('<INFO name="QUERY_STATUS" value="OVERFLOW"/>')
     lines += ["</RESOURCE>", more, "</VOTABLE>"]
-    return "\n".join(line for line in lines if line) + "\n"
+    return _NO_XML.sub("?", "\n".join(line for line in lines if line) + "\n")
 
 
-def _error(text: str) -> Response:
-    return Response(_votable("ERROR", text, (), ()), 400, media_type=VOTABLE)
+def fault(path: str, status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An error of the service at this path, as its clients read it (SODA 1.0 §5.2, SIA 2.0 §4.2, DataLink 1.1 §3.4)."""
+    is_of_sender = 400 <= status < 500 and status != 404
+    may_pass = status in (429, 503)
+    if path.startswith(("/vo/soda", "/vo/files/")):
+        word = "ServiceUnavailable" if may_pass else "UsageError" if is_of_sender else "Error"
+        word = "AuthorizationError" if status == 403 else word
+        return Response(f"{word}: {text}\n", status, headers, "text/plain")
+    word = "TransientFault" if may_pass else "UsageFault" if is_of_sender else "DefaultFault"
+    return Response(_votable("ERROR", f"{word}: {text}", (), ()), status, headers, VOTABLE)
 
 
-def _parameters(request: Request, known: Sequence[str]) -> dict[str, list[str]]:
+async def _sent(request: Request) -> list[tuple[str, str]]:
+    """What stands in the address, and in a form where one is sent (DALI 1.1 §2.2)."""
+    sent = request.query_params.multi_items()
+    if request.method == "POST":
+        form = await request.form(max_files=0, max_fields=FIELDS_MAX, max_part_size=FORM_BYTES_MAX)
+        sent += [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    return sent
+
+
+Sent = Annotated[list[tuple[str, str]], Depends(_sent)]
+
+
+def _parameters(sent: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, list[str]]:
     """Parameters by their names in capitals, of which case says nothing."""
     found: dict[str, list[str]] = {}
-    for name, value in request.query_params.multi_items():
+    for name, value in sent:
         found.setdefault(name.upper(), []).append(value)
     unknown = [name for name in found if name not in known]
     if unknown:
@@ -284,13 +314,15 @@ def _base(request: Request) -> str:
     return str(request.base_url).rstrip("/")
 
 
-@router.get("/sia2/query", summary="Search for exposures (Simple Image Access 2.0)")
-def search(request: Request, portal: Here) -> Response:
+@router.api_route(
+    "/sia2/query", methods=["GET", "POST"], summary="Search for exposures (Simple Image Access 2.0)"
+)
+def search(request: Request, portal: Here, sent: Sent) -> Response:
     """Parameters: POS (`CIRCLE RA DEC RADIUS`, `RANGE RA1 RA2 DEC1 DEC2` or `POLYGON RA DEC RA DEC RA DEC ...`, in degrees), BAND
     (wavelengths in metres) and MAXREC.
     """
     try:
-        given = _parameters(request, ("POS", "BAND", "MAXREC", "FORMAT", "RESPONSEFORMAT"))
+        given = _parameters(sent, ("POS", "BAND", "MAXREC", "FORMAT", "RESPONSEFORMAT"))
         bands = _bands(given.get("BAND", ()))
         wanted = [_position(text) for text in given.get("POS", ())]
         if len(wanted) > REGIONS_MAX:
@@ -301,7 +333,7 @@ def search(request: Request, portal: Here) -> Response:
         # A number of more digits is larger, whatever it is.
         limit = min(int(limit_text[-10:]) if len(limit_text) <= 10 else ROWS_MAX, ROWS_MAX)
     except Wrong as error:
-        return _error(str(error))
+        return fault(request.url.path, 400, str(error))
     found: dict[int, Exposure] = {}
     if limit:
         for region in wanted:
@@ -349,7 +381,8 @@ def availability() -> Response:
 
 def _find(portal: Portal, name: str) -> Exposure | None:
     """An exposure by its number or its identifier."""
-    if name.startswith(PUBLISHER):
+    # PostgreSQL takes no zero byte in a text.
+    if name.startswith(PUBLISHER) and "\0" not in name:
         return portal.index.find_address(name[len(PUBLISHER) :])
     if name.isdecimal() and len(name) < 10:
         return portal.index.find(int(name))
@@ -362,15 +395,16 @@ def _kind_of(exposure: Exposure) -> str:
     return packed.get(Path(exposure.address.partition("?")[0]).suffix, "application/fits")
 
 
-@router.get("/links", summary="What there is of an exposure (DataLink 1.1)")
-def links(request: Request, portal: Here) -> Response:
+@router.api_route("/links", methods=["GET", "POST"], summary="What there is of an exposure (DataLink 1.1)")
+def links(request: Request, portal: Here, sent: Sent) -> Response:
     try:
-        names = _parameters(request, ("ID", "RESPONSEFORMAT", "MAXREC")).get("ID", [])[:100]
+        given = _parameters(sent, ("ID", "RESPONSEFORMAT", "MAXREC"))
     except Wrong as error:
-        return _error(str(error))
+        return fault(request.url.path, 400, str(error))
     base = _base(request)
     rows: list[list[Any]] = []
-    for name in names:
+    services = ""
+    for number, name in enumerate(given.get("ID", ())[:LINKS_MAX]):
         one = _find(portal, name)
         if one is None:
             rows.append(
@@ -385,18 +419,27 @@ def links(request: Request, portal: Here) -> Response:
         else:
             file, size = f"{base}/vo/files/{one.id}", one.size_bytes or None
             rows.append([name, file, None, None, "#this", what, _kind_of(one), size])
-        rows.append([name, None, "soda", None, "#cutout", "a circle of it", "application/fits", None])
-    service = (
-        '<RESOURCE type="meta" utype="adhoc:service" ID="soda">'
+        # Each exposure has a service of its own, as the service's ID is that of the exposure.
+        ident = f"soda{number or ''}"
+        rows.append([name, None, ident, None, "#cutout", "a region of it", "application/fits", None])
+        services += _service(ident, name, base)
+    status = "OVERFLOW" if len(given.get("ID", ())) > LINKS_MAX else "OK"
+    return Response(_votable(status, "", LINK_COLUMNS, rows, services), media_type=DATALINK)
+
+
+def _service(ident: str, name: str, base: str) -> str:
+    """The description of the service that cuts a region out of one exposure."""
+    return (
+        f'<RESOURCE type="meta" utype="adhoc:service" ID="{ident}">'
         '<PARAM name="standardID" datatype="char" arraysize="*" value="ivo://ivoa.net/std/SODA#sync-1.0"/>'
         f'<PARAM name="accessURL" datatype="char" arraysize="*" value={quoteattr(base + "/vo/soda")}/>'
         '<GROUP name="inputParams">'
-        f'<PARAM name="ID" datatype="char" arraysize="*" ucd="meta.id;meta.main" value={quoteattr(names[0] if names else "")}/>'
+        f'<PARAM name="ID" datatype="char" arraysize="*" ucd="meta.id;meta.main" value={quoteattr(name)}/>'
         '<PARAM name="CIRCLE" datatype="double" arraysize="3" xtype="circle" unit="deg" ucd="pos.outline;obs" value=""/>'
+        '<PARAM name="POLYGON" datatype="double" arraysize="*" xtype="polygon" unit="deg" ucd="pos.outline;obs" value=""/>'
         '<PARAM name="POS" datatype="char" arraysize="*" ucd="pos.outline;obs" value=""/>'
         "</GROUP></RESOURCE>"
     )
-    return Response(_votable("OK", "", LINK_COLUMNS, rows, service), media_type=DATALINK)
 
 
 @router.get("/files/{number}", summary="An exposure as it is")
@@ -417,30 +460,55 @@ def file(portal: Here, number: int) -> Response:
     return FileResponse(path, media_type=_kind_of(one), filename=one.address.replace("/", "-"))
 
 
-@router.get("/soda", summary="A circle of an exposure, as FITS (SODA 1.0)")
-def cutout(request: Request, portal: Here) -> Response:
-    """Parameters: ID, and CIRCLE (`RA DEC RADIUS`) or POS (`CIRCLE RA DEC RADIUS`), in degrees."""
+def _region(given: Mapping[str, Sequence[str]]) -> Region:
+    """The region of a cutout.
+
+    Raises
+    ------
+    Wrong : there is none, it is no region, the exposure is not named, or another format is asked for.
+    """
+    found = [_circle(text) for text in given.get("CIRCLE", ())]
+    found += [
+        regions.polygon(_numbers(text, len(text.split()), "POLYGON")) for text in given.get("POLYGON", ())
+    ]
+    found += [_position(text) for text in given.get("POS", ())]
+    if len(found) != 1 or "ID" not in given:
+        raise Wrong("give one ID, and one CIRCLE, POLYGON or POS")
+    if "fits" not in given.get("RESPONSEFORMAT", ["fits"])[0].lower():
+        raise Wrong(f"a cutout is application/fits, and not {given['RESPONSEFORMAT'][0][:60]!r}")
+    return found[0]
+
+
+@router.api_route("/soda", methods=["GET", "POST"], summary="A region of an exposure, as FITS (SODA 1.0)")
+def cutout(request: Request, portal: Here, sent: Sent) -> Response:
+    """Parameters: ID, and CIRCLE (`RA DEC RADIUS`), POLYGON (`RA DEC RA DEC RA DEC ...`) or POS (as in a search), in degrees. The image
+    is the smallest rectangle of pixels that holds the region.
+    """
+    path = request.url.path
     try:
-        given = _parameters(request, ("ID", "CIRCLE", "POS", "RESPONSEFORMAT"))
-        names, circles = given.get("ID", []), [_circle(text) for text in given.get("CIRCLE", ())]
-        circles += [_position(text) for text in given.get("POS", ())]
-        if any(circle.edge for circle in circles):
-            raise Wrong("POS is `CIRCLE RA DEC RADIUS` for a cutout")
-        if len(names) != 1 or len(circles) != 1:
-            raise Wrong("give one ID, and one CIRCLE or POS")
-        one = _find(portal, names[0])
+        given = _parameters(sent, ("ID", "CIRCLE", "POLYGON", "POS", "RESPONSEFORMAT"))
+        twice = [name for name, values in given.items() if len(values) > 1]
+        if twice:
+            text = (
+                f"MultiValuedParamNotSupported: {twice[0]} is given {len(given[twice[0]])} times: give one\n"
+            )
+            return Response(text, 400, media_type="text/plain")
+        region = _region(given)
+        one = _find(portal, given["ID"][0])
         if one is None:
-            raise Wrong(f"there is no exposure {names[0][:80]!r}")
+            raise Wrong(f"there is no exposure {given['ID'][0][:80]!r}")
     except Wrong as error:
-        return Response(f"UsageFault: {error}\n", 400, media_type="text/plain")
+        return fault(path, 400, str(error))
     portal.count(portal.limits.cutouts, address_of(request), "cutouts")
+    is_near = separation_deg(region.ra, region.dec, one.ra, one.dec) <= region.radius + 2 * REACH_DEG_MAX
+    if not is_near or not region.meets(one.corners):
+        return Response(status_code=204)
     # Each cutout that waits for a node holds a thread, and pages need threads, too.
     if not portal.cutting.acquire(blocking=False):
-        raise HTTPException(
-            503, f"{CUTOUTS_AT_ONCE} cutouts are being made: try again in a moment", {"Retry-After": "2"}
-        )
+        text = f"{CUTOUTS_AT_ONCE} cutouts are being made: try again in a moment"
+        return fault(path, 503, text, {"Retry-After": "2"})
     try:
-        return _cut(portal, one, circles[0])
+        return _cut(portal, path, one, region)
     finally:
         portal.cutting.release()
 
@@ -461,11 +529,13 @@ def remove_old_cutouts(data: Path) -> int:
     return len(old)
 
 
-def _cut(portal: Portal, one: Exposure, circle: Region) -> Response:
-    """A circle of an exposure, cut by a task of the cluster."""
+def _cut(portal: Portal, path: str, one: Exposure, region: Region) -> Response:
+    """A region of an exposure, cut by a task of the cluster."""
     made = portal.work.data / CUTOUTS / f"{secrets.token_hex(12)}.fits"
     name = name_of(one.address)
-    words = ["crop", name, "crop.fits", *map(repr, (circle.ra, circle.dec, circle.radius))]
+    # A circle reaches around its middle, and other regions to their corners.
+    reach, places = (0.0, region.edge) if region.edge else (region.radius, [(region.ra, region.dec)])
+    words = ["crop", name, "crop.fits", repr(reach), *(f"{ra % 360!r},{dec!r}" for ra, dec in places)]
     inputs = {name: portal.survey.places([one.address])[one.address]}
     task = portal.work.task("crop", words, inputs, {"crop.fits": str(made)})
     run = portal.work.connections.owner.run([task], name="cutout")
@@ -473,16 +543,19 @@ def _cut(portal: Portal, one: Exposure, circle: Region) -> Response:
     while not run.wait(LOOK_UP_S, check=False):
         if time.monotonic() > end or portal.is_ending():
             run.cancel()
-            why = "the portal ends" if portal.is_ending() else "the cutout took too long"
-            return Response(f"{why}\n", 503, media_type="text/plain")
+            why = (
+                "the portal ends" if portal.is_ending() else f"no cutout was made within {CUTOUT_S_MAX:.0f} s"
+            )
+            return fault(path, 503, f"{why}: try again later", RETRY_LATER)
     ended = next(iter(run.tasks()))
     if ended.state != "done":
         kind, why = kind_of_failure(
             ended.reason or "no reason is known", ended.stderr.decode(errors="replace")
         )
-        status = 204 if "lies beside" in why else 500
-        text = f"{kind}: {portal.survey.shown(why)}\n"
-        return Response(None if status == 204 else text, status, media_type="text/plain")
+        if "lies beside" in why:
+            return Response(status_code=204)
+        text = f"the exposure {one.address} is {kind}: {portal.survey.shown(why)}"
+        return fault(path, STATUSES[kind], text, RETRY_LATER if kind == "away" else None)
     return FileResponse(
         made,
         media_type="application/fits",

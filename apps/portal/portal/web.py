@@ -476,11 +476,13 @@ def help_page(request: Request) -> Response:
 
 
 def _is_for_programs(request: Request) -> bool:
-    return request.url.path.startswith(("/api/", "/vo/"))
+    return request.url.path.startswith("/api/")
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AnyHTTPException)
+    if request.url.path.startswith("/vo/"):
+        return vo.fault(request.url.path, error.status_code, str(error.detail), error.headers)
     if _is_for_programs(request):
         return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
     found = await run_in_threadpool(page, request, "error", error.status_code, detail=error.detail)
@@ -499,6 +501,8 @@ async def _on_lost_database(request: Request, error: Exception) -> Response:
     log.error("%s: the database does not answer: %s", request.url.path.partition("/shared/")[0], error)
     # Not as a page of its own, which would ask the database who has signed in.
     sentence = "the portal's database does not answer at the moment: try again later"
+    if request.url.path.startswith("/vo/"):
+        return vo.fault(request.url.path, 503, sentence)
     if _is_for_programs(request):
         return JSONResponse({"detail": sentence}, 503)
     return PlainTextResponse(sentence, 503)
@@ -517,7 +521,7 @@ async def _on_wrong_words(request: Request, error: Exception) -> Response:
     """The words of a request that have another form; what was sent is not repeated, because a password may be in it."""
     assert isinstance(error, RequestValidationError)
     found = [f"{'.'.join(str(part) for part in one['loc'][1:])}: {one['msg']}" for one in error.errors()]
-    return JSONResponse({"detail": "; ".join(found)[:2000]}, 422)
+    return await _on_error(request, HTTPException(422, "; ".join(found)[:2000]))
 
 
 def make_app(portal: Portal) -> Any:

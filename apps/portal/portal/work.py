@@ -217,7 +217,8 @@ def kind_of_failure(reason: str, stderr: str) -> tuple[str, str]:
         return "missing", reason
     if any(words in lower for words in UNREADABLE_WORDS):
         return "unreadable", reason
-    return "away", reason
+    # The task's program found what it has no sentence for.
+    return "corrupt" if "the program ended with status" in reason else "away", reason
 
 
 def program_of(folder: Path) -> Path:

@@ -447,6 +447,9 @@ MATRIX = {
     "GET /vo/links": ("yes", "yes", "yes", "yes"),
     "GET /vo/files/{number}": ("none", "none", "none", "none"),
     "GET /vo/soda": ("?", "?", "?", "?"),
+    "POST /vo/sia2/query": ("yes", "yes", "yes", "yes"),
+    "POST /vo/links": ("yes", "yes", "yes", "yes"),
+    "POST /vo/soda": ("?", "?", "?", "?"),
 }
 
 
@@ -798,16 +801,26 @@ def test_clients_of_the_virtual_observatory(server: Server, tmp_path: Path) -> N
     bad = httpx.get(f"{server.url}/vo/sia2/query", params={"POS": "CIRCLE 1 2"})
     assert bad.status_code == 400 and 'value="ERROR"' in bad.text
     nothing = httpx.get(f"{server.url}/vo/soda", params={"ID": "999999", "CIRCLE": "1 2 0.1"})
-    assert nothing.status_code == 400 and nothing.text.startswith("UsageFault: there is no exposure")
+    assert nothing.status_code == 400 and nothing.text.startswith("UsageError: there is no exposure")
     for beside in (f"{one['ra']} {-one['dec']} 0.1", f"{(one['ra'] + 180) % 360} {-one['dec']} 0.1"):
         answer = httpx.get(
             f"{server.url}/vo/soda", params={"ID": str(red[0]["obs_publisher_did"]), "CIRCLE": beside}
         )
         assert answer.status_code == 204 and not answer.content, answer.text
     stilts = need_program("stilts")
+    both = "&".join(f"ID={row['obs_publisher_did']}" for row in (red[0], found[0]))
+    # Each of several exposures is cut by its own service.
+    for link in pyvo.dal.adhoc.DatalinkResults.from_result_url(f"{server.url}/vo/links?{both}").iter_procs():
+        asked = pyvo.dal.adhoc.DatalinkQuery.from_resource(
+            link, link._results.get_adhocservice_by_id(link.service_def)
+        )
+        assert asked["ID"] == link.id
+    strange = httpx.get(f"{server.url}/vo/links", params={"ID": "\0<&"})
+    assert "NotFoundFault" in strange.text and "\0" not in strange.text
     for name, url, task in (
         ("query.xml", f"{server.url}/vo/sia2/query?POS=CIRCLE+{one['ra']}+{one['dec']}+0.1", "votlint"),
         ("links.xml", str(red[0]["access_url"]), "datalinklint"),
+        ("both.xml", f"{server.url}/vo/links?{both}", "datalinklint"),
     ):
         path = tmp_path / name
         path.write_bytes(httpx.get(url).content)
@@ -818,6 +831,103 @@ def test_clients_of_the_virtual_observatory(server: Server, tmp_path: Path) -> N
         assert done.returncode == 0 and "ERROR" not in done.stdout and "WARNING" not in done.stdout, (
             done.stdout
         )
+
+
+def test_cutouts_of_regions_of_all_kinds(server: Server) -> None:
+    """Each is the smallest rectangle of pixels that holds the region; by an address or by a form."""
+    one = targets(server)[0]
+    ra, dec, step = one["ra"], one["dec"], 0.004
+    wide = step / np.cos(np.radians(dec))
+    query = {"POS": f"CIRCLE {ra} {dec} 0.001", "BAND": "6e-7 6.2e-7"}
+    tables = [
+        httpx.get(f"{server.url}/vo/sia2/query", params=query),
+        httpx.post(f"{server.url}/vo/sia2/query", data=query),
+    ]
+    assert tables[0].text == tables[1].text and "POLYGON ICRS" in tables[0].text
+    number = exposures_of(server).covering("r", np.array([ra]), np.array([dec]), 41)[0][0][0]
+    corners = (
+        f"{ra - wide} {dec - step} {ra + wide} {dec - step} {ra + wide} {dec + step} {ra - wide} {dec + step}"
+    )
+    from astropy.wcs import WCS
+
+    shapes = []
+    for region in (
+        {"CIRCLE": f"{ra} {dec} {step}"},
+        {"POS": f"CIRCLE {ra} {dec} {step}"},
+        {"POLYGON": corners},
+        {"POS": f"POLYGON {corners}"},
+        {"POS": f"RANGE {ra - wide} {ra + wide} {dec - step} {dec + step}"},
+    ):
+        made = httpx.post(f"{server.url}/vo/soda", data={"ID": str(number), **region}, timeout=90)
+        assert made.status_code == 200, made.text
+        with fits.open(io.BytesIO(made.content)) as file:
+            height, width = file[0].data.shape
+            x, y = WCS(file[0].header).world_to_pixel_values(
+                [ra - wide, ra + wide, ra], [dec, dec, dec - step]
+            )
+            assert min(*x, *y) > -0.5 and max(x) < width - 0.5 and max(y) < height - 0.5
+            shapes.append((height, width))
+    # 8 / 1000 of a degree are 28.8 pixels here. Exposures are turned, so a square takes up to the length of its diagonal.
+    assert all(29 <= side <= 32 for side in shapes[0]) and all(29 <= side <= 43 for side in shapes[2]), shapes
+    assert (
+        shapes[0] == shapes[1]
+        and shapes[2] == shapes[3]
+        and np.abs(np.subtract(shapes[4], shapes[3])).max() <= 1
+    )
+    for wrong, said in (
+        ({"ID": str(number)}, "UsageError: give one ID, and one CIRCLE, POLYGON or POS"),
+        ({"CIRCLE": "1 2 3"}, "UsageError: give one ID"),
+        ({"ID": str(number), "CIRCLE": "1 2"}, "UsageError: CIRCLE has 3 numbers"),
+        ({"ID": str(number), "CIRCLE": "1 2 3", "POLYGON": corners}, "UsageError: give one ID"),
+        ({"ID": str(number), "POLYGON": "1 2 3 4"}, "UsageError: POS=POLYGON has 3 to 100"),
+        (
+            {"ID": str(number), "CIRCLE": ["1 2 3", "1 2 4"]},
+            "MultiValuedParamNotSupported: CIRCLE is given 2 times",
+        ),
+        ({"ID": ["1", "2"], "CIRCLE": "1 2 3"}, "MultiValuedParamNotSupported: ID is given 2 times"),
+        ({"ID": str(number), "BAND": "1 2", "CIRCLE": "1 2 3"}, "UsageError: there is no parameter BAND"),
+        (
+            {"ID": str(number), "CIRCLE": "1 2 3", "RESPONSEFORMAT": "image/png"},
+            "UsageError: a cutout is application/fits",
+        ),
+        ({"ID": "ivo://eyas.portal/survey?\0", "CIRCLE": "1 2 3"}, "UsageError: there is no exposure"),
+    ):
+        refused = httpx.post(f"{server.url}/vo/soda", data=wrong)
+        assert refused.status_code == 400 and refused.text.startswith(said), refused.text
+        assert refused.headers["content-type"].startswith("text/plain") and refused.text.count("\n") == 1
+
+
+def test_cutouts_of_exposures_that_cannot_be_read(server: Server) -> None:
+    """One sentence, and a status that says whether to try again, as pyvo tells them its users."""
+    import pyvo
+    from astropy import units  # type: ignore[import-untyped]
+
+    one = targets(server, "u")[0]
+    service = pyvo.dal.SIA2Service(f"{server.url}/vo/sia2")
+    row = service.search(pos=(one["ra"], one["dec"], 0.001), band=(3.1e-7, 3.2e-7))[0]
+    address, region = str(row["obs_id"]), (one["ra"], one["dec"], 0.005) * units.deg
+    path, kept = server.survey / address, server.folder / "kept.fits"
+
+    def refused(status: int) -> str:
+        with pytest.raises(pyvo.dal.DALServiceError) as caught:
+            row.processed(circle=region)
+        said = str(caught.value.reason).partition(" for http")[0]
+        assert caught.value.code == status and said.count("\n") == 1 and str(server.survey) not in said, said
+        return said
+
+    assert row.processed(circle=region).read().startswith(b"SIMPLE  =")
+    shutil.move(path, kept)
+    try:
+        assert refused(404).startswith(f"Error: the exposure {address} is missing: ")
+        path.write_bytes(kept.read_bytes()[:5000])
+        assert refused(502).startswith(f"Error: the exposure {address} is corrupt: ")
+        path.unlink()
+        path.mkdir()
+        assert refused(502).startswith(f"Error: the exposure {address} is unreadable: ")
+        path.rmdir()
+    finally:
+        shutil.move(kept, path)
+    assert row.processed(circle=region).read().startswith(b"SIMPLE  =")
 
 
 def test_the_python_client(server: Server, tmp_path: Path) -> None:

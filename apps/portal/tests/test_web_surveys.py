@@ -294,6 +294,33 @@ def test_links_of_the_virtual_observatory_lead_to_the_server(server: Server, sit
     assert len(site.asked) == asked
 
 
+def test_cutouts_of_exposures_whose_server_refuses(server: Server, site: Site) -> None:
+    one = targets(server)[0]
+    address = place_of(server, [one])[0]
+    name = address.removeprefix(site.url + "/")
+    exposure = exposures_of(server).find_address(address)
+    assert exposure is not None
+    asked = {"ID": str(exposure.id), "CIRCLE": f"{one['ra']} {one['dec']} 0.005"}
+
+    def cut() -> httpx.Response:
+        return httpx.get(f"{server.url}/vo/soda", params=asked, timeout=90)
+
+    for status, expected, said in (
+        (410, 404, "Error: the exposure {} is missing: "),
+        (403, 502, "Error: the exposure {} is unreadable: "),
+        (503, 503, "ServiceUnavailable: the exposure {} is away: "),
+    ):
+        site.statuses = {name: status}
+        try:
+            refused = cut()
+        finally:
+            site.statuses = {}
+        assert refused.status_code == expected and refused.text.startswith(said.format(address)), refused.text
+        assert str(status) in refused.text and refused.text.count("\n") == 1
+        assert ("retry-after" in refused.headers) == (expected == 503)
+    wait_until(lambda: cut().status_code == 200, "the server to be there for the nodes")
+
+
 def test_an_example_is_where_exposures_look(server: Server) -> None:
     client = httpx.Client(base_url=server.url, timeout=60)
     client.post("/sign-up", data={"name": new_name(), "password": "correct horse battery"})
