@@ -42,7 +42,7 @@ class Client:
                 return found
 
     def file(self, number: str, name: str) -> bytes:
-        """stack.fits, stack.png or stack.jpg."""
+        """stack.fits, stack.png, stack.jpg or one.png."""
         return self._call(f"/requests/{number}/files/{name}")
 
 

@@ -186,7 +186,10 @@ def cancel_request(portal: Here, user: User, number: str) -> dict[str, bool]:
     return {"was_going": portal.work.cancel(portal.may_see(user, number)["id"])}
 
 
-@router.get("/requests/{number}/files/{name}", summary="stack.fits, stack.png or stack.jpg")
+@router.get(
+    "/requests/{number}/files/{name}",
+    summary="stack.fits, stack.png or stack.jpg, or one cutout alone, one.png",
+)
 def read_file(portal: Here, user: User, number: str, name: str) -> FileResponse:
     path = portal.file(portal.may_see(user, number), name)
     return FileResponse(path, media_type=FILES[name], filename=f"{number}-{name}")

@@ -65,9 +65,14 @@ CONNECTIONS_KEPT, CONNECTION_DESCRIPTORS = 1000, 4
 # How often who follows a request looks whether the portal ends.
 LOOK_UP_S = 1.0
 # What a request gives out, and the type of each. Nothing else in its folder is served.
-FILES = {"stack.fits": "application/fits", "stack.png": "image/png", "stack.jpg": "image/jpeg"}
+FILES = {
+    "stack.fits": "application/fits",
+    "stack.png": "image/png",
+    "stack.jpg": "image/jpeg",
+    "one.png": "image/png",
+}
 # What the last task says of a stack.
-FOUND = ("n_cutouts", "snr", "height", "width_pixels", "height_pixels")
+FOUND = ("n_cutouts", "snr", "snr_one", "height", "width_pixels", "height_pixels")
 # What homes say of a name that leads to nothing, and of what is there and is no file that this user may read.
 MISSING_WORDS = ("no such file", "a parent of it is not a directory")
 UNREADABLE_WORDS = (

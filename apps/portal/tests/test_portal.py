@@ -124,6 +124,15 @@ def test_from_signing_up_to_a_picture(server: Server, browser: Browser, tmp_path
     page.locator("#picture").evaluate("image => image.decode()")
     assert page.evaluate("document.getElementById('picture').naturalWidth") == 410
     expect(page.locator("#n-found")).to_have_text("20 of 20")
+    # The source is in the stack, and one cutout does not show it.
+    page.locator("#one").evaluate("image => image.decode()")
+    said = re.search(
+        r"The first of them alone: signal-to-noise (-?[\d.]+)", page.locator("main").inner_text()
+    )
+    snr = (
+        page.get_by_text("Signal-to-noise in the middle").locator("xpath=following-sibling::dd").inner_text()
+    )
+    assert said and float(said[1]) < float(snr) / 3, (said, snr)
     for text in (
         "41 \N{MULTIPLICATION SIGN} 41 pixels",
         "Computers used",
@@ -138,7 +147,9 @@ def test_from_signing_up_to_a_picture(server: Server, browser: Browser, tmp_path
     path = tmp_path / "stack.fits"
     downloading.value.save_as(path)
     with fits.open(path) as file:
-        assert file[0].data.shape == (41, 41) and file[0].header["SNR"] > 3
+        assert (
+            file[0].data.shape == (41, 41) and file[0].header["SNR"] > 3 and file[0].header["FILTER"] == "r"
+        )
         # A star's profile fits best in the middle.
         y, x = np.mgrid[-4:5, -4:5]
         star = np.exp(-(x**2 + y**2) / (2 * 1.7**2))
