@@ -10,6 +10,7 @@ user is the administrator, whose password is written to a file that only this us
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ from portal.lists import BANDS  # noqa: E402
 from portal.work import Connections, Work  # noqa: E402
 
 FIRST_USER = "admin"
+# Says which portal has a folder, and how long that text is.
+OWNER, OWNER_BYTES = "portal.lock", 2000
 # The table of exposures of a list that cannot be read, and how many of them are said at the start.
 UNREAD, UNREAD_SHOWN = "exposures-left-out.csv", 20
 
@@ -63,6 +66,39 @@ def make_first_user(kept: store.Store, folder: Path) -> Path | None:
         file.write(password + "\n")
     kept.add_user(FIRST_USER, accounts.hash_of(password), role="admin")
     return path
+
+
+def own(folder: Path) -> Callable[[str], object]:
+    """Make this process the only portal of a folder, which is made where there is none. The system takes that back when the process
+    ends, however it ends. Gives what notes the portal's address for whoever tries to be the next one.
+
+    Raises
+    ------
+    WrongOption : the folder has a portal, or cannot be used.
+    """
+    host = socket.gethostname()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Open until the process ends. A lock of this kind is no child's, whatever the child has open.
+        file = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            number, of, url = [*os.pread(file, OWNER_BYTES, 0).decode().split(), "", "", ""][:3]
+            process = f"process {number}" + (f" of {of}" if of != host else "")
+            raise WrongOption(
+                f"the folder {folder} has a portal already, {process}, {url or 'which is starting'}: "
+                "use that one, end it, or name another folder with --dir"
+            ) from None
+    except OSError as error:
+        raise WrongOption(f"the folder {folder} cannot be used: {error.strerror}") from None
+
+    def note(url: str) -> None:
+        # In one piece, over all that stood there.
+        os.pwrite(file, f"{os.getpid()} {host} {url}".ljust(OWNER_BYTES).encode()[:OWNER_BYTES], 0)
+
+    note("")
+    return note
 
 
 def open_database(args: argparse.Namespace) -> tuple[store.Store, Index]:
@@ -261,11 +297,15 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
     args.dir = args.dir.resolve()
-    args.dir.mkdir(parents=True, exist_ok=True)
     if args.psf_sigma is not None and not 0.3 <= args.psf_sigma <= 10:
         raise WrongOption("--psf-sigma is a number of pixels from 0.3 to 10")
-    kept, index = open_database(args)
+    note_address = own(args.dir)
     taken = listen(args.host, args.port)
+    scheme = "https" if args.certificate else "http"
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    url = (args.url or f"{scheme}://{host}:{taken.getsockname()[1]}").rstrip("/")
+    note_address(url)
+    kept, index = open_database(args)
     cluster = None
     try:
         survey = open_survey(args, index)
@@ -279,9 +319,6 @@ def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
             cluster = eyas.Cluster(args.nodes, args.slots, args.cache, **options)
         portal = build(args, kept, index, survey, args.join or cluster.join)  # type: ignore[union-attr]
         password = make_first_user(portal.store, args.dir)
-        scheme = "https" if args.certificate else "http"
-        host = f"[{args.host}]" if ":" in args.host else args.host
-        url = (args.url or f"{scheme}://{host}:{taken.getsockname()[1]}").rstrip("/")
         if provider is not None:
             if args.url is None and args.host in ("0.0.0.0", "::"):
                 raise WrongOption(

@@ -30,7 +30,7 @@ from playwright.sync_api import Browser, Page, expect
 from portal import store
 from portal.index import Index
 from portal.work import LAST_USER, LAST_WEIGHT, program_of
-from portals import PHONE, Server, check_page, go_by_keyboard, started
+from portals import APP, PHONE, Server, check_page, go_by_keyboard, started
 
 PASSWORD = "correct horse battery"
 QUICK = ("--nodes", "0..2", "--slots", "2", "--home-wait", "1s", "--accounts-per-hour", "1000")
@@ -939,6 +939,41 @@ def test_cutouts_of_exposures_that_cannot_be_read(server: Server) -> None:
     finally:
         shutil.move(kept, path)
     assert row.processed(circle=region).read().startswith(b"SIMPLE  =")
+
+
+def test_a_folder_has_one_portal(tmp_path: Path, survey: Path) -> None:
+    """Until its process has ended, in whatever way."""
+    folder = tmp_path / "data"
+    (tmp_path / "other-name").symlink_to(folder)
+
+    def refused(by: Path) -> str:
+        command: list[Any] = [
+            sys.executable,
+            APP / "serve.py",
+            "--dir",
+            by,
+            "--survey",
+            survey,
+            *QUICK,
+            "--reindex",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and not done.stdout, done
+        return done.stderr
+
+    with started(folder, survey, *QUICK) as first:
+        said = (
+            f"has a portal already, process {first.process.pid}, {first.url}: use that one, end it, or name"
+        )
+        for by in (folder, tmp_path / "other-name"):
+            text = refused(by)
+            assert text.startswith("error: the folder ") and said in text and text.count("\n") == 1, text
+        assert sum(httpx.get(f"{first.url}/api/survey").json()["n_exposures"].values()) == 60
+        os.kill(first.process.pid, signal.SIGKILL)
+        first.process.wait()
+        first.process.returncode = 0
+    with started(folder, survey, *QUICK) as second:
+        assert f"process {second.process.pid}, {second.url}:" in refused(folder)
 
 
 def test_the_python_client(server: Server, tmp_path: Path) -> None:

@@ -422,6 +422,9 @@ def test_an_indexing_that_was_killed_goes_on(root: Path, survey: Path, tmp_path:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(gate.is_set, "300 headers to be read")
         wait_until(lambda: n_rows(folder) >= 200, "rows to be kept")
+        # Another one would read the same headers, and write the same index.
+        other = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert other.returncode == 2 and f"process {process.pid}, http://127.0.0.1:" in other.stderr, other
         process.send_signal(signal.SIGKILL)
         process.wait()
         site.open_gate()
