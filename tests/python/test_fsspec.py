@@ -10,7 +10,10 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import fsspec
 import pytest
@@ -264,6 +267,38 @@ for call in (append, lambda: files.exists("away://x/log"), lambda: files.pipe_fi
     )
     assert done.stdout.splitlines() == ["away"] * 4, done.stdout + done.stderr
     assert (store / "log").read_bytes() == b"first line\n"
+
+
+class Web(SimpleHTTPRequestHandler):
+    """Files of a folder."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_files_at_web_servers_have_versions(files: AbstractFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one")
+    os.utime(tmp_path / "a.txt", (10**9, 10**9))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Web, directory=str(tmp_path)))
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        first = files.info(f"{url}/a.txt")
+        assert first["size"] == 3 and first["is_strong"] and first == files.info(f"{url}/a.txt")
+        os.utime(tmp_path / "a.txt", (10**9 + 5, 10**9 + 5))
+        assert files.ukey(f"{url}/a.txt") != first["version"]
+        # Somebody may write it once more within this second.
+        os.utime(tmp_path / "a.txt")
+        assert not files.info(f"{url}/a.txt")["is_strong"]
+        # A web server lists nothing, and what is not there is not there.
+        assert files.exists(f"{url}/a.txt") and not files.exists(f"{url}/gone")
+        with pytest.raises(FileNotFoundError, match="404"):
+            files.info(f"{url}/gone")
+        with pytest.raises(NotImplementedError):
+            files.ls(f"{url}/")
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_what_cannot_be_had_is_left_out_with_a_warning(files: AbstractFileSystem, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import sqlalchemy as sa
 from cutout import StackingError
+from eyas.fsspec import EyasFileSystem
 
 from .index import REACH_DEG_MAX, Index, reach_deg, row_of, row_of_header, too_wide
 from .lists import BANDS
@@ -39,7 +40,7 @@ ROWS_AT_ONCE, SAY_S = 200, 10.0
 SILENT_AFTER = 20
 NOT_ASKED = f"it was not asked for, as its server did not answer for {SILENT_AFTER} exposures before it"
 # What is waited for until equal work counts as unknown.
-PROOFS_S_MAX = 60.0
+VERSIONS_S_MAX = 60.0
 HIDDEN = "?hidden="
 ADDRESS_COLUMNS = ("url", "address", "path", "access_url", "location")
 BAND_COLUMNS = ("band", "filter")
@@ -183,7 +184,7 @@ class Survey:
     def __init__(self, index: Index, folder: Path, psf_sigma: float, is_list: bool) -> None:
         self.index, self.folder, self.psf_sigma, self.is_list = index, folder.resolve(), psf_sigma, is_list
         self._lock = threading.Lock()
-        self._asking: tuple[Web, ThreadPoolExecutor] | None = None
+        self._asking: ThreadPoolExecutor | None = None
         self._is_closed = False
 
     def path(self, address: str) -> Path:
@@ -206,31 +207,26 @@ class Survey:
         """The URL of an exposure that whoever asks may be sent to; None: it is signed, or no URL."""
         return address if is_url(address) and HIDDEN not in address else None
 
-    def states(self, addresses: Sequence[str]) -> list[list[Any]] | None:
-        """For each exposure what is another one when its file is another one. None: one is not there, or nothing shows that it changes."""
-        found: dict[str, list[Any]] = {}
-        urls = []
-        for address in addresses:
-            if is_url(address):
-                urls.append(address)
-                continue
-            try:
-                status = self.path(address).stat()
-            except (OSError, ValueError):
-                return None
-            # Nodes know a file by these, too. One that was replaced may have the size and the date of the one before.
-            found[address] = [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
-        if not urls:
-            return [found[address] for address in addresses]
-        places = self.places(urls)
-        web, threads = self._ask()
-        asked = {threads.submit(web.proof, places[address]): address for address in urls}
+    def versions(self, addresses: Sequence[str]) -> list[str] | None:
+        """The version of each exposure, which is another one when its file is another one. None: one is not there, or nothing would show
+        that it changes.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the survey is closed")
+            if self._asking is None:
+                self._asking = ThreadPoolExecutor(AT_ONCE, "version")
+            threads = self._asking
+        asked = {
+            threads.submit(_version_of, place): address for address, place in self.places(addresses).items()
+        }
+        found: dict[str, str] = {}
         try:
-            for one in as_completed(asked, timeout=PROOFS_S_MAX):
-                proof = one.result()
-                if proof is None:
+            for one in as_completed(asked, timeout=VERSIONS_S_MAX):
+                version = one.result()
+                if version is None:
                     return None
-                found[asked[one]] = proof
+                found[asked[one]] = version
         except TimeoutError:
             return None
         finally:
@@ -238,26 +234,25 @@ class Survey:
                 one.cancel()
         return [found[address] for address in addresses]
 
-    def _ask(self) -> tuple[Web, ThreadPoolExecutor]:
-        with self._lock:
-            if self._is_closed:
-                raise RuntimeError("the survey is closed")
-            if self._asking is None:
-                self._asking = Web(), ThreadPoolExecutor(AT_ONCE, "web")
-            return self._asking
-
     def close(self) -> None:
-        """Ask servers no more."""
+        """Ask for versions no more."""
         with self._lock:
             self._is_closed = True
             if self._asking is not None:
-                self._asking[1].shutdown(wait=False, cancel_futures=True)
-                self._asking[0].close()
-                self._asking = None
+                self._asking.shutdown(wait=False, cancel_futures=True)
 
     def shown(self, text: str) -> str:
         """A text of the cluster for people: with addresses of the survey and not of this machine, and without queries."""
         return without_queries(text.replace(f"{self.folder}/", ""))
+
+
+def _version_of(place: str) -> str | None:
+    """The version of a file, by which nodes know it, too. None: there is none, or a file with other bytes may have it as well."""
+    try:
+        found = EyasFileSystem().info(place)
+    except (OSError, ValueError):
+        return None
+    return str(found["version"]) if found.get("is_strong") else None
 
 
 def with_query(address: str, query: str) -> str:

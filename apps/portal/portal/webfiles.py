@@ -1,4 +1,4 @@
-"""Exposures at web servers: their headers, and what shows that they are still the same. Nothing else asks a server of the survey but nodes.
+"""Headers of exposures at web servers, for the index. Whole exposures are read by nodes.
 
 Only URLs of the administrator's list come here. A query of a URL may open the file for whoever has it, so no text that leaves this
 module has one.
@@ -7,13 +7,12 @@ module has one.
 from __future__ import annotations
 
 import bz2
-import email.utils
 import io
 import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -31,10 +30,6 @@ RETRY_S, RETRY_S_MAX = 1.0, 30.0
 FIRST_BYTES, FIRST_BYTES_BZIP2 = 64 << 10, 384 << 10
 PACKED_BYTES_MAX = 16 << 20
 HEADER_BYTES_MAX = HEADER_BLOCKS_MAX * BLOCK_BYTES
-# A date this young may stand for two states of the file; the first number is by the server's own clock, the other one by ours.
-YOUNG_S, YOUNG_BY_OUR_CLOCK_S = 2.0, 60.0
-# Who has no time to give says one of the first day of 1970.
-FIRST_DAY_S = 86_400.0
 
 _QUERY = re.compile(r"(https?://[^\s?`'\"<>]*)\?[^\s`'\"<>]*", re.IGNORECASE)
 
@@ -96,33 +91,6 @@ def has_header(start: bytes) -> bool:
     return any(start[at : at + CARD_BYTES].rstrip() == b"END" for at in range(0, whole, CARD_BYTES))
 
 
-def proof_of(headers: Mapping[str, str], size_bytes: int | None, now: float) -> list[Any] | None:
-    """What is another one when the file is another one: size, ETag and date. None: the server gives nothing that shows it.
-
-    The rules are those of homes of eyas (docs/decisions/0089-strength-of-versions.md). `now`: our own time.
-    """
-    if size_bytes is None:
-        return None
-    etag, date = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
-    is_weak = etag[:2] in ("W/", "w/")
-    if not etag[2 * is_weak :].strip('"'):
-        etag = ""
-    if etag and not is_weak:
-        return [size_bytes, etag, date]
-    changed, server = _seconds(date), _seconds(headers.get("date", ""))
-    if changed is None or 0 <= changed < FIRST_DAY_S:
-        return None
-    age = now - changed if server is None else server - changed
-    return [size_bytes, etag, date] if age > (YOUNG_BY_OUR_CLOCK_S if server is None else YOUNG_S) else None
-
-
-def _seconds(date: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(date).timestamp()
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return None
-
-
 def _range_of(answer: httpx2.Response) -> tuple[int, int | None] | None:
     """The first byte of a part, and the size of the whole file where it is said; None: the answer is no part."""
     found = re.fullmatch(
@@ -172,21 +140,6 @@ class Web:
                 if self._is_closed.wait(min(error.retry_s or RETRY_S * 3**number, RETRY_S_MAX)):
                     raise
         raise AssertionError
-
-    def proof(self, url: str) -> list[Any] | None:
-        """What is another one when the file is another one; None: nothing shows it, or the server does not give the file."""
-        try:
-            with self._client.stream("GET", url, headers={"Range": "bytes=0-0"}) as answer:
-                part = _range_of(answer)
-                if part is None and answer.status_code != 200:
-                    return None
-                size = _length_of(answer) if part is None else part[1]
-                if part is not None and _length_of(answer) == 1:
-                    # The connection is of use for the next one.
-                    answer.read()
-                return proof_of(answer.headers, size, time.time())
-        except (httpx2.HTTPError, httpx2.InvalidURL):
-            return None
 
     def _header(self, url: str, name: str) -> tuple[Header, int | None]:
         try:

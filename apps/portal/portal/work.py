@@ -499,13 +499,13 @@ class Work:
         """The digest of all that goes into the pixels; None: an exposure is not there, or nothing would show that it is another one."""
         if not plan["exposures"]:
             return None
-        states = self.survey.states([address for address, _ in plan["exposures"]])
-        if states is None:
+        versions = self.survey.versions([address for address, _ in plan["exposures"]])
+        if versions is None:
             return None
         parts: list[Any] = [row["size"], self.psf_sigma]
-        for (address, numbers), state in zip(plan["exposures"], states, strict=True):
+        for (address, numbers), version in zip(plan["exposures"], versions, strict=True):
             places = [(asked[number].ra, asked[number].dec) for number in numbers]
-            parts.append((address, *state, places))
+            parts.append((address, version, places))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def _done_before(self, number: str, digest: str) -> dict[str, Any] | None:

@@ -957,7 +957,7 @@ def test_a_folder_has_one_portal(tmp_path: Path, survey: Path) -> None:
             *QUICK,
             "--reindex",
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 2 and not done.stdout, done
         return done.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,7 +123,6 @@ def test_what_may_pass_is_tried_again_and_no_text_has_a_query(
     with pytest.raises(webfiles.Unread) as caught:
         web.header(url, "plain.fits")
     assert caught.value.kind == "away" and "a-secret" not in str(caught.value), caught.value
-    assert web.proof(url) is None
     web.close()
 
 
@@ -141,42 +139,33 @@ def test_a_server_that_gives_single_bytes_holds_nobody_for_long(
     web.close()
 
 
-def test_what_shows_that_a_file_is_the_same(root: Path) -> None:
+def test_what_shows_that_a_file_is_the_same(root: Path, tmp_path: Path, index: Index) -> None:
     """Absence of a version never stands for an equal one."""
-    web = webfiles.Web()
+    survey = surveys.Survey(index, tmp_path, 1.4, True)
     path = root / "plain.fits"
     os.utime(path, (10**9, 10**9))
     for ranges in (True, False):
         for etags, dates in ((True, True), (True, False), (False, True)):
             with serving(Site(root, ranges=ranges, etags=etags, dates=dates)) as site:
-                before = web.proof(f"{site.url}/plain.fits")
-                assert before is not None and before == web.proof(f"{site.url}/plain.fits")
+                address = f"{site.url}/plain.fits"
+                before = survey.versions([address])
+                assert before is not None and before == survey.versions([address])
                 # As large as before, at another time.
                 os.utime(path, (10**9 + 5, 10**9 + 5))
-                assert web.proof(f"{site.url}/plain.fits") not in (before, None)
+                assert survey.versions([address]) not in (before, None)
                 if not etags:
                     # Somebody may write it once more within this second.
                     os.utime(path)
-                    assert web.proof(f"{site.url}/plain.fits") is None
+                    assert survey.versions([address]) is None
                 os.utime(path, (10**9, 10**9))
-                assert web.proof(f"{site.url}/gone.fits") is None
+                both = survey.versions([address, str(path)])
+                assert both is not None and both[:1] == before and len(both) == 2
+                assert survey.versions([address, f"{site.url}/gone.fits"]) is None
         with serving(Site(root, ranges=ranges, etags=False, dates=False)) as site:
-            assert web.proof(f"{site.url}/plain.fits") is None
-    web.close()
-    old, now = "Sun, 09 Sep 2001 01:46:40 GMT", "Sun, 09 Sep 2001 01:50:00 GMT"
-    for headers, is_proof in (
-        ({"etag": '"a"'}, True),
-        ({"etag": 'W/"a"'}, False),
-        ({"etag": 'W/"a"', "last-modified": old, "date": now}, True),
-        ({"etag": '""'}, False),
-        ({"etag": 'W/""', "last-modified": "Thu, 01 Jan 1970 00:00:00 GMT", "date": now}, False),
-        ({"last-modified": old, "date": old}, False),
-        ({"last-modified": now, "date": old}, False),
-        ({"last-modified": "yesterday"}, False),
-        ({}, False),
-    ):
-        assert (webfiles.proof_of(headers, 5, time.time()) is not None) == is_proof, headers
-    assert webfiles.proof_of({"etag": '"a"'}, None, time.time()) is None
+            assert survey.versions([f"{site.url}/plain.fits"]) is None
+    assert survey.versions([f"{site.url}/plain.fits"]) is None, "nobody is there"
+    assert survey.versions([str(root)]) is None and survey.versions([str(root / "gone.fits")]) is None
+    survey.close()
 
 
 def test_lists(tmp_path: Path) -> None:

@@ -148,11 +148,11 @@ def test_a_result_is_there_before_the_server_is_asked_again(server: Server, site
             return program.client.get(f"/api/requests/{number}").json()["state"]
 
         wait_until(lambda: state() != "waiting", "the request to run")
-        site.held = "eyas-portal"
+        site.held = server.process.pid
         ended = program.client.get(f"/api/requests/{number}?wait=50").json()
         assert ended["state"] == "done" and ended["result"]["unread"] == []
     finally:
-        site.held = ""
+        site.held = 0
     # The portal still waited for the server then: where it gives up, it keeps no result for others.
     asked = "select count(*) from results where request = ?"
     wait_until(lambda: row_of(server.folder, asked, number) == 1, "the result to be kept")
@@ -423,7 +423,7 @@ def test_an_indexing_that_was_killed_goes_on(root: Path, survey: Path, tmp_path:
         wait_until(gate.is_set, "300 headers to be read")
         wait_until(lambda: n_rows(folder) >= 200, "rows to be kept")
         # Another one would read the same headers, and write the same index.
-        other = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        other = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert other.returncode == 2 and f"process {process.pid}, http://127.0.0.1:" in other.stderr, other
         process.send_signal(signal.SIGKILL)
         process.wait()

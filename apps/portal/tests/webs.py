@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import os
 import re
 import socket
 import time
@@ -37,8 +38,8 @@ class Site:
         self.may_answer.set()
         self.url = ""
         self.stop: Callable[[], None] = lambda: None
-        # A client of this name waits for its answers until it is another one.
-        self.held = ""
+        # This process waits for its answers until it is another one.
+        self.held = 0
         self._n_before, self._is_reached = 0, Event()
 
     def gate_after(self, n: int) -> Event:
@@ -87,6 +88,17 @@ class Server(ThreadingHTTPServer):
                 one.shutdown(socket.SHUT_RDWR)
 
 
+def is_of(process: int, port: int) -> bool:
+    """Whether the connection from this port of this machine is one of that process."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{line[9]}]" for line in lines if int(line[1].rpartition(":")[2], 16) == port}
+    opened = set()
+    for file in os.listdir(f"/proc/{process}/fd"):
+        with contextlib.suppress(OSError):
+            opened.add(os.readlink(f"/proc/{process}/fd/{file}"))
+    return bool(sockets & opened)
+
+
 def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -110,7 +122,7 @@ def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
             try:
                 site.may_answer.wait(60)
                 site.wait_at_gate()
-                while site.held and self.headers.get("User-Agent") == site.held:
+                while site.held and is_of(site.held, self.client_address[1]):
                     time.sleep(0.05)
                 self.give()
             finally:

@@ -125,9 +125,14 @@ class EyasFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return self._local_info(name)
         try:
             return self._file_info(name, self._homes.stat(name))
-        except (FileNotFoundError, IsADirectoryError, ValueError):
-            pass
-        if self._found_below(name) or self._has_directory(name):
+        except (FileNotFoundError, IsADirectoryError, ValueError) as error:
+            absent = error
+        try:
+            is_directory = self._found_below(name) or self._has_directory(name)
+        except NotImplementedError:
+            # A home that lists nothing, as a web server, has files alone.
+            raise absent from None
+        if is_directory:
             return {"name": name, "size": 0, "type": "directory"}
         raise FileNotFoundError(f"there is nothing at {name}")
 
