@@ -29,7 +29,7 @@ def main() -> int:
         return 2
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1000, "height": 1000})
+        page = browser.new_page(viewport={"width": 1000, "height": 1200})
         page.goto(f"{args.url}/sign-up")
         page.get_by_label("Name").fill("ada-" + secrets.token_hex(2))
         page.get_by_label("Password").fill(secrets.token_urlsafe(12))
