@@ -604,6 +604,14 @@ def test_webdav_keeps_every_promise_of_a_home(run: Run, lab: Run, dav: Dav, tmp_
     done = lab("homes", f"{url}/base", "--no-line-breaks", env=env)
     assert "keeps every promise" in done.stdout
     assert not [path for path in folder.rglob("*") if path.name.startswith(".eyas-part-")]
+    (folder / "bare" / "a b" / "c").mkdir(parents=True)
+    (folder / "bare" / "file").write_text("x")
+    run("cp", "-r", f"{url}/bare", "got", cwd=tmp_path, env=env)
+    assert {str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*")} == {
+        "a b",
+        "a b/c",
+        "file",
+    }
     refused = run("ls", f"{url}/base", env={"NETRC": "/dev/null"}, status=4).stderr
     assert "a name and a password" in refused
     (folder / "in.txt").write_text("one two three")

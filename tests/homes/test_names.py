@@ -164,3 +164,36 @@ def test_one_name_that_is_not_there_keeps_no_other(run: Run, files: Path) -> Non
     assert run("cat", "*.txt", cwd=files).stdout == "a.txtb c+d%.txt"
     for verb, word in (("ls", "*.none"), ("cat", "*.none"), ("ls", "none")):
         assert "none" in run(verb, word, cwd=files, status=2).stderr
+
+
+def test_a_file_that_is_called_like_a_pattern_is_that_file(
+    run: Run, data: Run, s3: Server, tmp_path: Path
+) -> None:
+    """What is there under a name is no pattern, for any command; a bucket's object is found where the pattern finds nothing."""
+    odd = ["*.txt", "[x].fits", "a{b}.c", "what?"]
+    for name in [*odd, "a.txt", "x.fits"]:
+        (tmp_path / name).write_text(name)
+    for name in odd:
+        run("map", f"./{name}", "--out", "mapped/{name}", "--", "cp", "{in}", "{out}")
+        run("cp", name, "copies/", cwd=tmp_path)
+        assert run("ls", name, cwd=tmp_path).stdout.strip().endswith(name)
+        assert (tmp_path / "mapped" / name).read_text() == (tmp_path / "copies" / name).read_text() == name
+        listed = {"command": "cat seen", "inputs": {"seen": name}}
+        (tmp_path / "l.jsonl").write_text(json.dumps(listed) + "\n")
+        run("run", "l.jsonl")
+        cat = ("--shell", "--", "cat *")
+        assert run("map", "--range", "0..1", "--with", name, *cat).stdout == name
+        label = data("put", name, "--label", f"put{odd.index(name)}", cwd=tmp_path).stdout
+        assert label, name
+    assert sorted(path.name for path in (tmp_path / "mapped").iterdir()) == sorted(odd)
+    for name in odd:
+        run("rm", f"copies/{name}", cwd=tmp_path)
+    assert list((tmp_path / "copies").iterdir()) == []
+    url, env = f"s3://{s3.new_bucket()}/d", s3.env()
+    run("cp", "[x].fits", f"{url}/[x].fits", cwd=tmp_path, env=env)
+    run("cp", f"{url}/[x].fits", "back", cwd=tmp_path, env=env)
+    assert (tmp_path / "back").read_text() == "[x].fits"
+    run("rm", f"{url}/[x].fits", env=env)
+    run("cp", "a.txt", f"{url}/other.txt", cwd=tmp_path, env=env)
+    refused = run("rm", f"{url}/[x].fits", env=env, status=2)
+    assert "hint: in a pattern, [*], [?] and [[] stand for these characters themselves" in refused.stderr

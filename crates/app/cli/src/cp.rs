@@ -7,7 +7,9 @@ use crate::homes::{self, Moving};
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_runtime::machine::umask;
-use eyas_storage::{Error, ErrorKind, Homes, LeftOut as Omitted, Listing, Location, Put, Stat, label_of};
+use eyas_storage::{
+    Error, ErrorKind, Homes, LeftOut as Omitted, Listed, Listing, Location, Put, Stat, label_of,
+};
 use eyas_text::{plural, shown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -30,29 +32,32 @@ pub struct CpArgs {
 pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     let homes = homes::open()?;
     let left_out = LeftOut::default();
-    let mut sources = vec![];
+    let (mut sources, mut empty) = (vec![], vec![]);
     for word in &args.sources {
-        sources.extend(sources_of(&homes, word, args.recursive, &left_out)?);
-        if args.recursive {
-            make_empty(&homes, word, &args.target, &left_out)?;
-        }
+        let found = sources_of(&homes, word, args.recursive, &left_out)?;
+        sources.extend(found.objects);
+        empty.extend(found.empty);
     }
+    make_empty(&homes, &empty, &args.target, &left_out)?;
     let into = args.recursive || sources.len() > 1 || homes::names_a_directory(&args.target);
     copy_all(sources, (&args.target, into), left_out, &|to, from, moving| {
         copy(&homes, to, from, &|n| moving.moved(n)).map(drop)
     })
 }
 
-/// Makes the directories at the target that have no files in them at the source `word`.
-fn make_empty(homes: &Homes, word: &str, target: &str, left_out: &LeftOut) -> Result<(), Fault> {
-    if matches!(homes::listing(word)?, Listing::Glob { .. }) && std::fs::symlink_metadata(word).is_err() {
-        return Ok(());
-    }
-    let (directory, target) = (homes::location(word)?, target_of(target)?);
+/// Makes the directories at the target that have no files in them at the source. `empty`: directories of sources, and names from there
+/// on.
+fn make_empty(
+    homes: &Homes,
+    empty: &[(Location, String)],
+    target: &str,
+    left_out: &LeftOut,
+) -> Result<(), Fault> {
+    let target = target_of(target)?;
     let has_directories = homes.get(&target).capabilities().make_directory;
-    for name in homes.empty_directories(&directory).map_err(homes::fault)? {
-        let from = directory.join(&name).map_err(homes::fault)?;
-        match has_directories.then(|| homes.make_directory_below(&target, &name)) {
+    for (directory, name) in empty {
+        let from = directory.join(name).map_err(homes::fault)?;
+        match has_directories.then(|| homes.make_directory_below(&target, name)) {
             None => left_out.add(&from, &"it is an empty directory, and the target has no directories"),
             Some(Err(error)) if is_of_one(error.kind()) => left_out.add(&from, &error),
             Some(made) => made.map_err(homes::fault)?,
@@ -226,47 +231,57 @@ pub struct Source {
     pub is_listed: bool,
 }
 
-/// The objects that a word stands for.
+/// What a word stands for.
+#[derive(Default)]
+pub struct Sources {
+    pub objects: Vec<Source>,
+    /// Directories in which nothing is: a directory that the user named, and the name from there on.
+    pub empty: Vec<(Location, String)>,
+}
+
+/// What a word stands for.
 pub fn sources_of(
     homes: &Homes,
     word: &str,
     is_recursive: bool,
     left_out: &LeftOut,
-) -> Result<Vec<Source>, Fault> {
+) -> Result<Sources, Fault> {
     let one = |location: Location, is_listed| {
         let name = location.file_name();
         Source { location, name, is_listed }
     };
-    let list = |listing: &Listing| -> Result<Vec<Location>, Fault> {
+    let list = |listing: &Listing| -> Result<Listed, Fault> {
         let listed = homes.list(listing).map_err(homes::fault)?;
         listed.left_out.iter().for_each(|omitted| left_out.take(omitted));
-        Ok(listed.found)
+        Ok(listed)
     };
-    let is_here = std::fs::symlink_metadata(word).is_ok();
+    let only = |objects: Vec<Source>| Ok(Sources { objects, ..Sources::default() });
     let listing = homes::listing(word)?;
     match &listing {
-        Listing::Glob { .. } if !is_here => {
-            let found = list(&listing)?;
+        Listing::Glob { .. } => {
+            let found = list(&listing)?.found;
             match found.is_empty() && left_out.n() == 0 {
-                true => Err(homes::nothing(word)),
-                false => Ok(found.into_iter().map(|location| one(location, true)).collect()),
+                true => only(vec![one(homes::called(homes, word)?, false)]),
+                false => only(found.into_iter().map(|location| one(location, true)).collect()),
             }
         }
         _ if is_recursive => {
             let directory = homes::location(word)?;
-            let found = list(&Listing::Under(directory.clone()))?;
+            let Listed { found, empty, .. } = list(&Listing::Under(directory.clone()))?;
             let below = |location: Location| {
                 let name = location.name_below(&directory).unwrap_or_else(|| location.file_name());
                 Source { location, name, is_listed: true }
             };
-            Ok(found.into_iter().map(below).collect())
+            let objects = found.into_iter().map(below).collect();
+            let empty = empty.into_iter().map(|name| (directory.clone(), name)).collect();
+            Ok(Sources { objects, empty })
         }
         _ => {
             if Path::new(word).is_dir() {
                 let message = format!("{} is a directory", shown(word));
                 return Err(Fault::new(Exit::BadInput, message).hint("-r copies the files below it"));
             }
-            Ok(vec![one(homes::location(word)?, false)])
+            only(vec![one(homes::location(word)?, false)])
         }
     }
 }

@@ -128,7 +128,7 @@ pub fn mv(args: MvArgs) -> Result<Exit, Fault> {
                 let location = homes::location(word)?;
                 sources.push(Source { name: location.file_name(), location, is_listed: false });
             }
-            None => sources.extend(sources_of(&homes, word, false, &left_out)?),
+            None => sources.extend(sources_of(&homes, word, false, &left_out)?.objects),
         }
     }
     let into = sources.len() + directories.len() > 1 || homes::names_a_directory(&args.target);
@@ -156,7 +156,7 @@ fn objects_below(
     into: bool,
     left_out: &LeftOut,
 ) -> Result<Vec<Source>, Fault> {
-    let mut sources = sources_of(homes, directory.as_str(), true, left_out)?;
+    let mut sources = sources_of(homes, directory.as_str(), true, left_out)?.objects;
     if sources.is_empty() {
         return Err(homes::nothing(directory.as_str()));
     }
@@ -265,7 +265,7 @@ pub fn rm(args: RmArgs) -> Result<Exit, Fault> {
             removed.take(homes.remove_directory(&directory), args.force);
             continue;
         }
-        let Listed { found, left_out } =
+        let Listed { found, left_out, .. } =
             homes.list(&Listing::Under(directory.clone())).map_err(homes::fault)?;
         eyas_storage::LeftOut::say_all(&left_out);
         removed.n_failed.fetch_add(left_out.len() as u64, Ordering::Relaxed);
@@ -292,15 +292,13 @@ fn is_no_file(homes: &Homes, location: &Location) -> Result<bool, Fault> {
 
 /// The objects that a word names: one, or all that match a pattern.
 pub fn named_by(homes: &Homes, word: &str, may_be_none: bool) -> Result<Vec<Location>, Fault> {
-    if std::fs::symlink_metadata(word).is_ok() {
-        return Ok(vec![homes::location(word)?]);
-    }
     match homes::listing(word)? {
         listing @ Listing::Glob { .. } => {
-            let Listed { found, left_out } = homes.list(&listing).map_err(homes::fault)?;
+            let Listed { found, left_out, .. } = homes.list(&listing).map_err(homes::fault)?;
             eyas_storage::LeftOut::say_all(&left_out);
-            match found.is_empty() && !may_be_none {
-                true => Err(homes::nothing(word)),
+            match found.is_empty() {
+                true if may_be_none => Ok(homes::called(homes, word).into_iter().collect()),
+                true => Ok(vec![homes::called(homes, word)?]),
                 false => Ok(found),
             }
         }

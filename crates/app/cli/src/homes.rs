@@ -33,8 +33,11 @@ pub fn location(word: &str) -> Result<Location, Fault> {
     Location::parse(word, &working()?).map_err(fault)
 }
 
-/// What a word lists: a pattern, or all files below a directory.
+/// What a word lists: a pattern, or all files below a directory. What is there under this very name is no pattern.
 pub fn listing(word: &str) -> Result<Listing, Fault> {
+    if std::fs::symlink_metadata(word).is_ok() {
+        return Ok(Listing::Under(location(word)?));
+    }
     Listing::parse(word, &working()?).map_err(fault)
 }
 
@@ -163,7 +166,17 @@ pub fn named(location: &Location) -> String {
     }
 }
 
+/// The object that has the very name of a pattern which matches nothing.
+pub fn called(homes: &Homes, word: &str) -> Result<Location, Fault> {
+    let location = location(word).ok().filter(|location| homes.stat(location).is_ok());
+    location.ok_or_else(|| nothing(word))
+}
+
 /// What is wrong with a word that should have named something.
 pub fn nothing(word: &str) -> Fault {
-    Fault::new(Exit::BadInput, format!("nothing matches {}", shown(word)))
+    let fault = Fault::new(Exit::BadInput, format!("nothing matches {}", shown(word)));
+    match eyas_storage::pattern::has_wildcard(word) {
+        true => fault.hint("in a pattern, [*], [?] and [[] stand for these characters themselves"),
+        false => fault,
+    }
 }

@@ -22,11 +22,11 @@ pub fn ls(args: LsArgs) -> Result<Exit, Fault> {
     let homes = homes::open()?;
     let listing = homes::listing(&args.place)?;
     let is_pattern = matches!(listing, Listing::Glob { .. });
-    let one = || homes::location(&args.place).ok().filter(|one| !is_pattern && homes.stat(one).is_ok());
-    let Listed { mut found, left_out } = match homes.list(&listing) {
+    let one = || homes::location(&args.place).ok().filter(|one| homes.stat(one).is_ok());
+    let Listed { mut found, left_out, .. } = match homes.list(&listing) {
         // A file's name is that of no directory.
         Err(error) => match one() {
-            Some(file) => Listed { found: vec![file], left_out: vec![] },
+            Some(file) => Listed { found: vec![file], ..Listed::default() },
             None => return Err(homes::fault(error)),
         },
         Ok(listed) => listed,

@@ -137,7 +137,7 @@ fn find_files(place: &str, wanted: &mut Wanted) -> Result<(), Fault> {
     };
     LeftOut::say_all(&listed.left_out);
     if listed.found.is_empty() {
-        return Err(homes::nothing(place));
+        wanted.add(homes::called(&homes, place)?.as_str());
     }
     listed.found.iter().for_each(|found| wanted.add(found.as_str()));
     Ok(())

@@ -136,6 +136,8 @@ fn managing(home: &dyn Home, base: &Location) {
     assert_eq!(bytes_of(&at("taken/x")).unwrap(), b"1");
     home.remove(&at("single")).unwrap();
     home.make_directory(&at("whole/a b/c")).unwrap();
+    let listed = home.list(&Listing::Under(at("whole"))).unwrap();
+    assert_eq!((listed.found.len(), listed.empty), (2, vec!["a b/c".to_owned()]));
     assert_eq!(home.remove_directory(&at("taken/x")).map_err(kind_of), Err(ErrorKind::NotAFile));
     assert_eq!(home.remove_directory(&at("whole")).unwrap(), 2);
     assert_eq!(home.remove_directory(&at("whole")).map_err(kind_of), Err(ErrorKind::NotFound));

@@ -202,12 +202,6 @@ impl Homes {
         }
     }
 
-    /// The directories below one that have no files in them, by their names from there on, where the home is a file system of this
-    /// machine. Others do not list theirs.
-    pub fn empty_directories(&self, directory: &Location) -> Result<Vec<String>> {
-        directory.path().map_or(Ok(vec![]), file::empty_directories)
-    }
-
     /// See [`Home::remove_directory`].
     pub fn remove_directory(&self, location: &Location) -> Result<u64> {
         self.get(location).remove_directory(location)

@@ -155,12 +155,15 @@ pub struct Listed {
     pub found: Vec<Location>,
     /// What is there, too, and cannot be brought.
     pub left_out: Vec<LeftOut>,
+    /// The directories below one that is listed in which nothing is, by their names from there on; that one itself has an empty name.
+    /// Only homes that have directories know them.
+    pub empty: Vec<String>,
 }
 
 impl Listed {
     /// What has these names below a directory.
     pub(crate) fn of(directory: &Location, names: tree::Names) -> Listed {
-        let mut listed = Listed { found: vec![], left_out: names.left_out };
+        let mut listed = Listed { found: vec![], left_out: names.left_out, empty: names.empty };
         for name in &names.found {
             match directory.join(name) {
                 Ok(location) => listed.found.push(location),
@@ -175,6 +178,7 @@ impl Listed {
         self.found.dedup();
         self.left_out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.left_out.dedup();
+        self.empty.sort_unstable();
         self
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Children {
 pub(crate) struct Names {
     pub found: Vec<String>,
     pub left_out: Vec<LeftOut>,
+    /// Directories in which nothing is; the place of the listing itself has an empty name.
+    pub empty: Vec<String>,
 }
 
 impl Names {
@@ -57,6 +59,9 @@ pub(crate) fn walk(tree: &dyn Tree) -> Result<Names> {
             }
             other => other?,
         };
+        if children.files.is_empty() && children.directories.is_empty() && children.left_out.is_empty() {
+            names.empty.push(directory.trim_end_matches('/').to_owned());
+        }
         names.found.extend(children.files.iter().map(|name| format!("{directory}{name}")));
         for (name, why) in children.left_out {
             names.leave_out(&directory, &name, why);
@@ -187,14 +192,16 @@ mod tests {
         struct Odd;
         impl Tree for Odd {
             fn children(&self, directory: &str, _: &str) -> Result<Children> {
-                assert!(matches!(directory, "" | "d/"), "{directory} was entered");
+                assert!(matches!(directory, "" | "d/" | "e/" | "e/f/"), "{directory} was entered");
                 let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
                 Ok(match directory {
                     "" => Children {
                         files: names(&["x", "../y"]),
-                        directories: names(&["d", "..", ".", "", "../up"]),
+                        directories: names(&["d", "e", "..", ".", "", "../up"]),
                         ..Children::default()
                     },
+                    "e/" => Children { directories: names(&["f"]), ..Children::default() },
+                    "e/f/" => Children::default(),
                     _ => Children {
                         files: names(&["z"]),
                         left_out: vec![("s".into(), "it is a socket".into())],
@@ -207,7 +214,8 @@ mod tests {
         all.sort();
         assert_eq!(all, ["../", "../up/", "../y", "./", "/", "d/z", "x"]);
         assert_eq!(walk(&Odd).unwrap().left_out, [LeftOut::new("d/s", "it is a socket")]);
-        let super::Names { found, left_out } = glob(&Odd, "*").unwrap();
+        assert_eq!(walk(&Odd).unwrap().empty, ["e/f"]);
+        let super::Names { found, left_out, .. } = glob(&Odd, "*").unwrap();
         assert_eq!(found, ["x"]);
         let left_out: Vec<&str> = left_out.iter().map(|left_out| left_out.name.as_str()).collect();
         assert_eq!(left_out, ["`../y`", "`../up`"]);

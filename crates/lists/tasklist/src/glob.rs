@@ -132,7 +132,7 @@ fn list_url(
     name_of: &dyn Fn(&Location) -> String,
 ) -> Result<Vec<(String, String)>> {
     let homes = Homes::new(HomesConfig::default()).map_err(|e| no_file(text, &e))?;
-    let Listed { found: listed, mut left_out } = homes.list(listing).map_err(|e| no_file(text, &e))?;
+    let Listed { found: listed, mut left_out, .. } = homes.list(listing).map_err(|e| no_file(text, &e))?;
     let mut found = vec![];
     for location in &listed {
         let name = name_of(location);

@@ -32,7 +32,6 @@ use eyas_text::shown_path;
 use mounts::PLACES;
 use near::{NearFolders, has_own_inodes};
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -437,13 +436,6 @@ pub(crate) fn make_directory_below(top: &Path, name: &str, to: &Location) -> Res
         name => eyas_folder::open_parent(top, &Path::new(name).join("x")).map(drop),
     });
     made.map_err(|error| Error::from_io(MAKE_DIRECTORY, to, error))
-}
-
-/// See [`crate::Homes::empty_directories`].
-pub(crate) fn empty_directories(top: &Path) -> Result<Vec<String>> {
-    let is_part = |name: &OsStr| name.as_encoded_bytes().starts_with(PART_PREFIX.as_bytes());
-    let below = eyas_folder::files_below(top, &mut |_, name| is_part(name));
-    Ok(below.map_err(|error| Error::from_io(LIST, top.display(), error))?.empty)
 }
 
 /// Whether two names are two hard links of one file: a rename of one to the other is defined to do nothing, and both would stay. One name

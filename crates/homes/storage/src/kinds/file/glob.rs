@@ -25,7 +25,7 @@ const LIST: &str = "list";
 pub(crate) fn walk(directory: &Path, keep: &dyn Fn(&str) -> bool) -> Result<Listed> {
     let below = files_below(directory, &mut |_, name| !keep(&name.to_string_lossy()))
         .map_err(|error| Error::from_io(LIST, directory.display(), error))?;
-    let mut listed = Listed { found: vec![], left_out: below.left_out };
+    let mut listed = Listed { found: vec![], left_out: below.left_out, empty: below.empty };
     for name in below.files {
         listed.found.push(Location::from_path(&directory.join(name))?);
     }
