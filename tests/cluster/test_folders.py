@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Run, lacking
+from harness import Eyas, Run, lacking, wait_until
 
 MISTYPED = [
     ("--placement", "nearest"),
@@ -66,3 +67,34 @@ def test_a_run_in_memory_says_so_once(run: Run, tmp_path: Path, memory: Path) ->
         done = run("run", "l.jsonl", "--nodes", "2", *options, env={"EYAS_STATE": str(memory / "state")})
         (said,) = [line for line in done.stderr.splitlines() if "(tmpfs)" in line]
         assert said.startswith("note: ") and "up to 8.0 GiB" in said
+
+
+@pytest.mark.parametrize("how", ["removed", "moved"])
+def test_a_cluster_ends_with_its_folder(eyas: Eyas, tmp_path: Path, how: str) -> None:
+    """Whoever removes the folder of a cluster that is up ends it, with what its tasks have started, and finds nothing of it again."""
+    folder, began = tmp_path / "c", tmp_path / "began"
+    eyas.run("up", "--dir", folder, "--nodes", "2", "--slots", "1")
+    join = folder / "dispatcher" / "join.json"
+    command = f"sleep 1000 & echo > {began}.$EYAS_TASK; sleep 1000"
+    (tmp_path / "l.jsonl").write_text(f"{json.dumps({'command': command})}\n" * 3)
+    eyas.run("submit", tmp_path / "l.jsonl", "--join", join)
+    wait_until(lambda: len(list(tmp_path.glob("began.*"))) == 2, "two tasks")
+    waiting = eyas.start("wait", "--join", join)
+    waiting.wait_for_text("0/3 tasks")
+    match how:
+        case "removed":
+            shutil.rmtree(folder)
+        case _:
+            folder.rename(tmp_path / "elsewhere")
+    done = waiting.wait(60, status=3)
+    assert f"the folder `{folder}/dispatcher` was removed or moved while the cluster was up" in done.stderr, (
+        done
+    )
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all processes", timeout=20)
+    assert not folder.exists()
+    if how == "moved":
+        log = (tmp_path / "elsewhere" / "dispatcher" / "dispatcher.log").read_text()
+        assert "was removed or moved" in log
+    assert "cannot read the join file" in eyas.run("status", "--join", join, status=3).stderr
+    eyas.run("up", "--dir", folder, "--nodes", "1")
+    eyas.run("down", "--join", join)

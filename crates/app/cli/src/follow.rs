@@ -12,6 +12,7 @@ use eyas_cluster::{Cluster, given};
 use eyas_net::NetError;
 use eyas_runtime::part::{PartEnd, in_words};
 use eyas_terms::{PushRecord, RunId};
+use eyas_text::shown_path;
 use eyas_wire::message::RunStatus;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,6 +78,7 @@ pub async fn follow(
     // What tasks print is shown soon, whoever reads it.
     let interval_ns = progress.interval_ns().min(if printed.is_some() { PRINTS_NS } else { u64::MAX });
     let mut watch = Watch::begin(client, run, interval_ns, cluster)?;
+    let folder = watch.target().dir_here().map(Path::to_path_buf);
     let mut asked_to_end = AskedToEnd::listen_to_hangup()?;
     let mut shown = Shown { progress, printed, is_whole: true };
     let mut last = RunStatus { run, ..RunStatus::default() };
@@ -93,7 +95,11 @@ pub async fn follow(
                     last = *status;
                 }
                 Ok(event) => shown.say(event),
-                Err(broken) => return Err(shown.fault(broken)),
+                Err(broken) => {
+                    shown.progress.clear();
+                    let removed = folder.filter(|folder| !folder.exists());
+                    return Err(removed.map_or_else(|| shown.fault(broken), |folder| without_folder(&folder)));
+                }
             },
             asking = asked_to_end.next_asking() => {
                 if watch.is_lost() {
@@ -246,6 +252,15 @@ fn part_ended(name: &str, end: &PartEnd) -> Fault {
         PartEnd::Said(_) => fault,
         PartEnd::Seen(_) => fault.hint(RESUME_HINT),
     }
+}
+
+/// The folder of the dispatcher is not there any more.
+fn without_folder(folder: &Path) -> Fault {
+    let message = format!(
+        "the folder {} was removed or moved while the cluster was up, which ends it and its tasks",
+        shown_path(folder)
+    );
+    Fault::new(Exit::Cluster, message).hint("what is home is whole; `eyas up` starts another cluster")
 }
 
 fn lost(e: impl std::fmt::Display) -> Fault {

@@ -297,7 +297,7 @@ impl Store {
         if result != 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
-                io::ErrorKind::NotFound if fs::create_dir_all(root).is_err() => Ok((0, u64::MAX)),
+                io::ErrorKind::NotFound if self.shared.make_again(root).is_err() => Ok((0, u64::MAX)),
                 io::ErrorKind::NotFound => self.room_bytes(),
                 _ => Err(error),
             };
@@ -765,6 +765,13 @@ impl Shared {
         self.shelves[usize::from(digest.0[0])].lock().expect("no thread panicked while it held a shelf")
     }
 
+    /// Makes a directory of the cache again, which was removed meanwhile. Where what the cache lies in is gone, too, nothing is made:
+    /// whoever removed that wants nothing there.
+    fn make_again(&self, path: &Path) -> io::Result<()> {
+        self.root.parent().map_or(Ok(()), |around| fs::metadata(around).map(drop))?;
+        fs::create_dir_all(path)
+    }
+
     fn times_path(&self, digest: &Digest) -> PathBuf {
         self.root.join("times").join(digest.to_string())
     }
@@ -837,7 +844,7 @@ impl Shared {
             match fs::rename(from, &to) {
                 // The folder was removed meanwhile.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(to.parent().expect("an object lies on a shelf"))?;
+                    self.make_again(to.parent().expect("an object lies on a shelf"))?;
                     fs::rename(from, &to)?;
                 }
                 placed => placed?,

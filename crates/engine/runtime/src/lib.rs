@@ -10,7 +10,7 @@
 //! | [`relay`] | a relay's process: executors on one side, one connection to the dispatcher on the other |
 //! | [`provider`] | nodes of a local cluster that come and go |
 //! | [`eventlog`] | the event log and what programs printed, written and read |
-//! | [`locks`], [`parent`], [`part`] | which process uses a directory; a process that ends with the one that started it, and how it is started |
+//! | [`locks`], [`parent`], `own_folder`, [`part`] | which process uses a directory; a process that ends with the one that started it or with its folder, and how it is started |
 //! | [`clock`], [`descriptors`], [`files`], [`machine`] | what they share |
 
 pub mod address;
@@ -22,6 +22,7 @@ pub mod executor;
 mod files;
 pub mod locks;
 pub mod machine;
+mod own_folder;
 pub mod parent;
 pub mod part;
 pub mod provider;

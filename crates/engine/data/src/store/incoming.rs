@@ -473,10 +473,9 @@ impl Incoming {
             let path = shared.root.join("incoming").join(n.to_string());
             let file = match new_file(&path, OBJECT_MODE) {
                 // The folder was removed meanwhile.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(shared.root.join("incoming"))
-                        .and_then(|()| new_file(&path, OBJECT_MODE))
-                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => shared
+                    .make_again(&shared.root.join("incoming"))
+                    .and_then(|()| new_file(&path, OBJECT_MODE)),
                 made => made,
             };
             let file = file.map_err(|e| Error::io(OPERATION, path.display().to_string(), e))?;

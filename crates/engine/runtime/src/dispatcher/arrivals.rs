@@ -5,12 +5,13 @@
 
 use super::arrival::{Arrival, Line};
 use super::relays::Relays;
-use crate::parent;
+use crate::{own_folder, parent};
 use eyas_net::{FrameReader, Writer};
 use eyas_session::dispatcher::Input;
 use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
 use eyas_wire::users::{UserKey, Visitor};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -111,6 +112,13 @@ pub(super) fn stop_on_signals(arrivals: &Sender<Arrival>) {
             });
         }
     }
+}
+
+/// `dir`: the dispatcher's folder.
+pub(super) fn stop_with_folder(arrivals: Sender<Arrival>, dir: &Path) {
+    own_folder::when_gone(vec![dir.to_path_buf(), dir.join("journal")], move |reason| {
+        let _ = arrivals.blocking_send(Arrival::Session(Input::Stop { reason }));
+    });
 }
 
 pub(super) fn stop_with_parent(arrivals: Sender<Arrival>) {

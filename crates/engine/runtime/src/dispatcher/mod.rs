@@ -172,6 +172,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     arrivals::tick(arrivals.clone());
     incarnation.keep_renewed();
     arrivals::stop_on_signals(&arrivals);
+    arrivals::stop_with_folder(arrivals.clone(), &dir);
     if options.until_stdin_closes {
         arrivals::stop_with_parent(arrivals.clone());
     }

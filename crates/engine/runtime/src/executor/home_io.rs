@@ -46,7 +46,7 @@ pub(super) fn private_file(path: &Path) -> std::io::Result<File> {
     match (make(), path.parent()) {
         // The folder was removed meanwhile.
         (Err(e), Some(folder)) if e.kind() == std::io::ErrorKind::NotFound => {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            std::fs::DirBuilder::new().mode(0o700).create(folder)?;
             make()
         }
         (made, _) => made,

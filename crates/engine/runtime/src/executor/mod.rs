@@ -31,7 +31,7 @@ pub mod system_users;
 mod watch;
 mod watched_files;
 
-use crate::parent;
+use crate::{own_folder, parent};
 use agent::{Agent, Input};
 use eyas_client::Target;
 use eyas_net as net;
@@ -172,6 +172,10 @@ pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
             });
         }
     }
+    let stopped = inputs.clone();
+    own_folder::when_gone(vec![options.dir.clone()], move |reason| {
+        let _ = stopped.send(Input::Stop { reason });
+    });
     if options.until_stdin_closes {
         let inputs = inputs.clone();
         parent::when_gone(move || {
