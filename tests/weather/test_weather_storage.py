@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import signal
 import socket
 import struct
 import threading
@@ -302,3 +303,23 @@ def test_home_local_inputs_are_read_where_they_are(cluster: Cluster) -> None:
     wait_until(lambda: cluster.find_node("N1") is not None, "the node")
     assert data.read_bytes() == payload(100_000, 1) and data.stat().st_ino == inode
     assert cluster.run_line()["home_bytes"] == 0
+
+
+@pytest.mark.parametrize("n_interrupts", [1, 2])
+def test_an_interrupt_while_an_output_lands_lets_it_land_or_leaves_nothing(
+    eyas: Eyas, tmp_path: Path, n_interrupts: int
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    line = "head -c 3000000 /dev/zero > {out}"
+    slow = ("--home-rate", "500KB", "--out", f"{home}/{{index}}")
+    mapping = eyas.start("map", "--range", "0..1", *slow, "--shell", "--", line)
+    wait_until(lambda: list(home.glob(".eyas-part-*")), "an output on its way", alive=mapping)
+    mapping.signal(signal.SIGINT)
+    mapping.wait_for_text("the outputs of 1 task are on their way home, which is finished first")
+    if n_interrupts == 2:
+        mapping.signal(signal.SIGINT)
+    done = mapping.wait(status=130)
+    there = {path.name: path.stat().st_size for path in home.iterdir()}
+    assert there == ({"0": 3_000_000} if n_interrupts == 1 else {}), done
+    assert ("1 done, 0 failed, 0 cancelled" in done.stderr) == (n_interrupts == 1)

@@ -2,6 +2,7 @@
 
 use crate::connect::{fault_of, say_waits};
 use crate::logs::InOrder;
+use crate::print::plural;
 use crate::progress::Progress;
 use crate::signals::{AskedToEnd, Asking};
 use crate::{Exit, Fault, json};
@@ -83,6 +84,7 @@ pub async fn follow(
     let mut shown = Shown { progress, printed, is_whole: true };
     let mut last = RunStatus { run, ..RunStatus::default() };
     let mut interrupts = 0;
+    let mut says_what_lands = false;
     let mut leaves_at: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -91,6 +93,13 @@ pub async fn follow(
                     return end(*status, &watch, shown, interrupts).await;
                 }
                 Ok(Event::Run(status)) => {
+                    let n_left = status.n_reserved + status.n_running;
+                    if interrupts > 0 && status.n_landing > 0 && n_left == 0 && !says_what_lands {
+                        says_what_lands = true;
+                        shown.progress.clear();
+                        let tasks = plural(status.n_landing, "task");
+                        eyas_text::say!("the outputs of {tasks} are on their way home, which is finished first");
+                    }
                     shown.show(&status).await?;
                     last = *status;
                 }
