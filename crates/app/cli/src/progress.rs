@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 /// The number of failures that get their own line; further failures are only counted.
 const FAILURES_SHOWN_MAX: u64 = 20;
-/// The same of failures with one and the same reason.
-const OF_ONE_REASON_MAX: u64 = 3;
-const REASONS_KEPT: usize = 1000;
+/// The same of failures of one kind, see [`kind_of`].
+const OF_ONE_KIND_MAX: u64 = 3;
+const KINDS_KEPT: usize = 1000;
 /// The same of different sentences on why nodes do not come or go.
 const TROUBLES_SHOWN_MAX: usize = 20;
 
@@ -24,8 +24,8 @@ pub struct Progress {
     marks: std::collections::VecDeque<(Instant, u64)>,
     n_failures_seen: u64,
     n_failures_shown: u64,
-    /// How many of the reported failures have each reason.
-    reasons: std::collections::BTreeMap<String, u64>,
+    /// How many of the reported failures are of each kind.
+    kinds: std::collections::BTreeMap<String, u64>,
     /// What was said of nodes that do not come or go.
     troubles: std::collections::BTreeSet<String>,
     drawn: bool,
@@ -40,7 +40,7 @@ impl Progress {
             marks: std::collections::VecDeque::new(),
             n_failures_seen: 0,
             n_failures_shown: 0,
-            reasons: std::collections::BTreeMap::new(),
+            kinds: std::collections::BTreeMap::new(),
             troubles: std::collections::BTreeSet::new(),
             drawn: false,
         }
@@ -81,18 +81,19 @@ impl Progress {
         }
     }
 
-    /// Prints a line for each new failure, up to a limit, and up to a lower one for each reason; a report contains only the latest
+    /// Prints a line for each new failure, up to a limit, and up to a lower one for each kind; a report contains only the latest
     /// failures.
     fn show_failures(&mut self, status: &RunStatus) {
         let fresh = status.n_failed.saturating_sub(self.n_failures_seen);
         self.n_failures_seen += fresh;
         let n_known = status.failures.len();
         for (id, message) in status.failures.iter().skip(n_known.saturating_sub(fresh as usize)) {
-            let n_of_reason = self.reasons.entry(message.clone()).or_default();
-            *n_of_reason += 1;
-            let is_shown = *n_of_reason <= OF_ONE_REASON_MAX && self.n_failures_shown < FAILURES_SHOWN_MAX;
-            if self.reasons.len() > REASONS_KEPT {
-                self.reasons.remove(message);
+            let kind = kind_of(id, message);
+            let n_of_kind = self.kinds.entry(kind.clone()).or_default();
+            *n_of_kind += 1;
+            let is_shown = *n_of_kind <= OF_ONE_KIND_MAX && self.n_failures_shown < FAILURES_SHOWN_MAX;
+            if self.kinds.len() > KINDS_KEPT {
+                self.kinds.remove(&kind);
             }
             if !is_shown {
                 continue;
@@ -173,7 +174,7 @@ impl Progress {
         self.show_failures(status);
         self.clear();
         if status.n_failed > self.n_failures_shown {
-            let of_one_reason = match self.reasons.len() {
+            let of_one_reason = match self.kinds.len() {
                 1 => ", as far as was seen for the same reason",
                 _ => "",
             };
@@ -181,6 +182,16 @@ impl Progress {
         }
         closing_lines(status).iter().for_each(|line| eyas_text::say!("{line}"));
     }
+}
+
+/// What failures of one kind have in common: how their programs ended, and what these said but for the task's id and numbers.
+fn kind_of(id: &str, message: &str) -> String {
+    let how = message.split("; its ").next().unwrap_or_default().len();
+    let words = message[how..].split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty());
+    let words = words.collect::<Vec<_>>().join("#");
+    let numbers = |c: char| c.is_ascii_digit();
+    let id = id.split(numbers).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("#");
+    format!("{}{}", &message[..how], if id.len() > 2 { words.replace(&id, "@") } else { words })
 }
 
 /// How a push stands, in one line.
@@ -338,6 +349,20 @@ mod tests {
             said,
             [Some("10.0 s left".into()), Some("8.0 s left".into()), Some("3.0 s left".into()), None]
         );
+    }
+
+    #[test]
+    fn failures_that_differ_in_names_and_numbers_are_of_one_kind() {
+        let of = |id: &str, words: &str| {
+            kind_of(id, &format!("the program ended with status 1; its last words: {words}"))
+        };
+        assert_eq!(of("a1.fq", "a1.fq: line 7 is cut"), of("a22.fq", "a22.fq: line 1007 is cut"));
+        assert_eq!(of("north.fq", "north.fq: cut"), of("south.fq", "south.fq: cut"));
+        assert_eq!(of("1", "no star 1"), of("12", "no star 12"));
+        assert_ne!(of("1", "no star"), of("2", "no room"));
+        let other = "the program ended with status 2; its last words: no star";
+        assert_ne!(of("1", "no star"), kind_of("1", other));
+        assert_eq!(kind_of("1", "the program ended with status 12"), "the program ended with status 12");
     }
 
     #[test]

@@ -129,10 +129,15 @@ fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure
             Some(part) => format!("{text}: {part}"),
             None => text,
         };
-        let words = last.next().or_else(|| last_lines(&report.stdout).next());
-        match words {
-            Some(line) => format!("{text}; its last words: {line}"),
-            None => text,
+        match last.next().map(|line| (first_line(&report.stderr), line)) {
+            Some((Some(first), last)) if first != last => {
+                format!("{text}; its first words: {first}; its last words: {last}")
+            }
+            Some((_, last)) => format!("{text}; its last words: {last}"),
+            None => match last_lines(&report.stdout).next() {
+                Some(last) => format!("{text}; its last words: {last}"),
+                None => text,
+            },
         }
     };
     let (kind, message) = match &report.exit {
@@ -282,16 +287,63 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// The last two lines that say something, the last one first.
+const PYTHON: &str = "Traceback (most recent call last)";
+
+/// The last two lines that say what was wrong, the last one first; where none does, the last lines with words.
 fn last_lines(captured: &runner::Captured) -> std::iter::Peekable<std::vec::IntoIter<String>> {
     let kept = if captured.tail.0.is_empty() { &captured.head.0 } else { &captured.tail.0 };
     let text = String::from_utf8_lossy(kept);
-    let shortened = |line: &str| {
-        let short: String = line.chars().take(200).collect();
-        if short.len() < line.len() { format!("{short}…") } else { short }
+    let lines = || text.split('\n').rev().map(plain).filter(|line| !line.is_empty());
+    let mut last: Vec<String> = lines().filter(|line| !is_of_trace(line)).take(2).collect();
+    if last.is_empty() {
+        last = lines().take(2).collect();
+    }
+    last.iter().map(|line| shortened(line)).collect::<Vec<_>>().into_iter().peekable()
+}
+
+/// The first line that says what was wrong; none where Python's traces begin, whose last line says it.
+fn first_line(captured: &runner::Captured) -> Option<String> {
+    let text = String::from_utf8_lossy(&captured.head.0);
+    // A line that is not whole is none.
+    let whole = if captured.tail.0.is_empty() { text.len() } else { text.rfind('\n').unwrap_or(0) };
+    let says = |line: &String| line.starts_with(PYTHON) || !is_of_trace(line) && !line.starts_with(PART);
+    let first = text[..whole].split('\n').map(plain).find(says);
+    first.filter(|line| !line.starts_with(PYTHON)).map(|line| shortened(&line))
+}
+
+fn shortened(line: &str) -> String {
+    let short: String = line.chars().take(200).collect();
+    if short.len() < line.len() { format!("{short}…") } else { short }
+}
+
+/// A line as a terminal leaves it: what was written over is gone, and so are colours.
+fn plain(line: &str) -> String {
+    let line = line.trim_end().rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or_default();
+    let mut parts = line.split("\u{1b}[");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let behind = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';' || c == ':');
+        match behind.strip_prefix(['m', 'K']) {
+            Some(behind) => text += behind,
+            None => text.extend(["\u{1b}[", part]),
+        }
+    }
+    text.trim().to_owned()
+}
+
+/// Whether a line has no words, or says where a program was and not what was wrong.
+fn is_of_trace(line: &str) -> bool {
+    const BEGINNINGS: [&str; 5] =
+        [PYTHON, "note: run with `RUST_BACKTRACE", "Execution halted", "Node.js v", "... "];
+    let is_frame = |mark: &str, next: fn(char) -> bool| {
+        line.strip_prefix(mark).is_some_and(|rest| rest.starts_with(next))
     };
-    let lines = text.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(2);
-    lines.map(shortened).collect::<Vec<_>>().into_iter().peekable()
+    !line.contains(char::is_alphanumeric)
+        || is_frame("#", |c| c.is_ascii_digit())
+        || line.starts_with("at ") && line.ends_with(')')
+        || line.ends_with("acktrace:")
+        || line.ends_with("Backtrace for this error:")
+        || BEGINNINGS.iter().any(|words| line.starts_with(words))
 }
 
 fn signal_name(signal: i32) -> &'static str {
@@ -386,6 +438,69 @@ mod tests {
             assert_eq!(failure(LinkKind::Copy).kind, FailureKind::ExitCode(2), "it is tried once");
         }
         assert!(result_of(&report(ExitKind::Exited(0), said[0], LinkKind::HardLink), &task).is_ok());
+    }
+
+    #[test]
+    fn the_first_and_the_last_words_say_what_was_wrong() {
+        let task = TaskSpec::new("t".into(), Command::Shell("./a".into()));
+        let said = |text: &str| {
+            let report = report(runner::ExitKind::Exited(2), text, runner::LinkKind::Copy);
+            let message = result_of(&report, &task).unwrap_err().message;
+            message.strip_prefix("the program ended with status 2").unwrap().to_owned()
+        };
+        let lines = |n: usize| (1..=n).map(|i| format!("line {i}\n")).collect::<String>();
+        let python = "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    f()\n\
+                      ValueError: no star\n";
+        let fortran = "At line 5 of file a.f90 (unit = 10)\nFortran runtime error: Cannot open file 'in'\n\n\
+                       Error termination. Backtrace:\n#0  0x7f1 in open\n#1  0x55 in main\n#2  0x7f ???\n";
+        let signal = "\nProgram received signal SIGSEGV: Segmentation fault - invalid memory reference.\n\n\
+                      Backtrace for this error:\n#0  0x7f3\n";
+        let java = "Exception in thread \"main\" java.lang.Error: bad\n\tat A.f(A.java:5)\n\tat A.main(A.java:2)\n\t... 3 more\n";
+        let rust = "thread 'main' panicked at a.rs:2:5:\nindex out of bounds\n\
+                    note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
+        let first_and_last =
+            |first: &str, last: &str| format!("; its first words: {first}; its last words: {last}");
+        for (text, expected) in [
+            (lines(1), "; its last words: line 1".into()),
+            (lines(2), first_and_last("line 1", "line 2")),
+            (lines(3), first_and_last("line 1", "line 3")),
+            (lines(50), first_and_last("line 1", "line 50")),
+            (" \n".into(), String::new()),
+            ("same\nsame\n".into(), "; its last words: same".into()),
+            ("-----\nabort: 3\n-----\n".into(), "; its last words: abort: 3".into()),
+            ("=====\n".into(), "; its last words: =====".into()),
+            (python.into(), "; its last words: ValueError: no star".into()),
+            (format!("a warning\n{python}"), first_and_last("a warning", "ValueError: no star")),
+            (
+                fortran.into(),
+                first_and_last(
+                    "At line 5 of file a.f90 (unit = 10)",
+                    "Fortran runtime error: Cannot open file 'in'",
+                ),
+            ),
+            (
+                signal.into(),
+                "; its last words: Program received signal SIGSEGV: Segmentation fault - invalid \
+                              memory reference."
+                    .into(),
+            ),
+            (java.into(), "; its last words: Exception in thread \"main\" java.lang.Error: bad".into()),
+            (rust.into(), first_and_last("thread 'main' panicked at a.rs:2:5:", "index out of bounds")),
+            ("\r  1 %\r 50 %\r 99 %\r\nno room\n".into(), first_and_last("99 %", "no room")),
+            ("\r  1 %\r 50 %\r     \rno room\n".into(), "; its last words: no room".into()),
+            (
+                "\u{1b}[1;31merror\u{1b}[0m: no \u{1b}[38;5;9mstar\u{1b}[K\n".into(),
+                "; its last words: error: no star".into(),
+            ),
+            ("\u{1b}[2Jgone\n".into(), "; its last words: \u{1b}[2Jgone".into()),
+            ("x".repeat(300) + "\nend", first_and_last(&("x".repeat(200) + "…"), "end")),
+        ] {
+            assert_eq!(said(&text), expected, "{text}");
+        }
+        // The first line is not taken for whole where its end was not kept.
+        let mut cut = report(runner::ExitKind::Exited(2), "a line that goes", runner::LinkKind::Copy);
+        cut.stderr.tail = runner::ByteString(b"on\nthe end\n".to_vec());
+        assert!(result_of(&cut, &task).unwrap_err().message.ends_with("status 2; its last words: the end"));
     }
 
     #[test]
