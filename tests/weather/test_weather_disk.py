@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import signal
@@ -244,6 +245,58 @@ def test_a_full_disk_under_the_dispatchers_log(cluster: Cluster, disks: Disks) -
     wait_until(
         lambda: any("event log" in w for w in cluster.status()["warnings"]), "a warning in `eyas status`"
     )
+
+
+def test_what_a_log_lacks_is_told_by_the_dispatcher_and_by_all_its_readers(
+    cluster: Cluster, disks: Disks, tmp_path: Path
+) -> None:
+    """The log waits for its disk. Who asks meanwhile hears how tasks ended from the dispatcher, and what the log lacks."""
+    disk = disks(cluster.dir, 4 * MIB)
+    inner = disks(cluster.dir / "journal", 4 * MIB)
+    assert inner.at.exists()
+    dispatcher = cluster.dispatcher()
+    cluster.executor("N1", slots=2)
+    gate = tmp_path / "gate"
+    cluster.submit([cluster.task(f"t{i}", f": {'y' * 2000}; echo {i} > out", gate=gate) for i in range(300)])
+    cluster.begun("t0")
+    wait_until(lambda: cluster.run("explain", "t299").stdout, "a log with the tasks")
+    disk.fill()
+    gate.touch()
+    cluster.wait()
+
+    def states(*where: str) -> set[str]:
+        return {
+            task["state"] for task in json.loads(cluster.eyas.run("tasks", "--json", *where).stdout)["tasks"]
+        }
+
+    told = cluster.run("tasks", "--json")
+    assert {task["state"] for task in json.loads(told.stdout)["tasks"]} == {"done"}
+    assert "lines of the event log could not be written: what is told here may be incomplete" in told.stderr
+    assert "could not be written" in cluster.run("explain", "t299").stderr
+    # The log has all of it as soon as its disk takes it.
+    disk.free()
+    wait_until(lambda: not cluster.status()["warnings"], "the end of the warning")
+    assert states("--dir", str(cluster.dir)) == {"done"}
+    # A dispatcher that ends before its disk takes more says in the log's last line what it lacks.
+    gate.unlink()
+    cluster.submit([cluster.task(f"u{i}", f": {'y' * 2000}; echo {i} > out", gate=gate) for i in range(300)])
+    cluster.begun("u0")
+    wait_until(lambda: cluster.run("explain", "u299").stdout, "a log with the tasks")
+    disk.fill()
+    gate.touch()
+    cluster.wait()
+    dispatcher.signal(signal.SIGTERM)
+    dispatcher.wait(status=None)
+    assert "unknown" in states("--dir", str(cluster.dir), "--run", "2") <= {"unknown", "done"}
+    for reader in (
+        ["tasks"],
+        ["explain", "u299"],
+        ["report", "--out", str(tmp_path / "page.html")],
+        ["replay"],
+    ):
+        done = cluster.eyas.run(*reader, "--dir", str(cluster.dir), status=None)
+        assert "the event log lacks" in done.stdout + done.stderr or "the log lacks" in done.stderr, reader
+    assert "the event log lacks" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("what", ["inputs", "outputs"])

@@ -170,7 +170,7 @@ class Run:
     def events(self) -> pyarrow.Table:
         """The run's part of the event log, as a table of PyArrow: what its dispatcher heard and did, in that order.
 
-        Columns: `t` (UTC), `direction` (`in` or `out`), `name`, `executor`, `task`, and `fields` (JSON); docs/reference/event-log.md
+        Columns: `t` (UTC), `direction` (`in`, `out` or `lost`), `name`, `executor`, `task`, and `fields` (JSON); docs/reference/event-log.md
         says what they mean.
 
         Raises

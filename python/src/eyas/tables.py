@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,8 +145,8 @@ def of_tasks(tasks: Iterable[Task]) -> pyarrow.Table:
 def events_of(dispatcher_dir: Path, run: int | None) -> pyarrow.Table:
     """The events and actions of a run from the log of its dispatcher (docs/reference/event-log.md), one in each row; `None`: of all runs.
 
-    Columns: `t` (UTC), `direction` (`in` or `out`), `name`, `executor`, `task` (their numbers, where it is about one), and `fields`, all
-    that the line says, as JSON. Lines that are about no run, such as those of nodes and caches, are left out.
+    Columns: `t` (UTC), `direction` (`in`, `out`, or `lost` where the log lacks lines), `name`, `executor`, `task` (their
+    numbers, where it is about one), and `fields`, all that the line says, as JSON. Lines that are about no run, such as those of nodes and caches, are left out.
     """
     arrow = _pyarrow()
     schema = arrow.schema(
@@ -184,6 +185,14 @@ def _event_rows(log: Path, run: int | None) -> Iterator[dict[str, object]]:
             if "eyas_event_log" in parsed:
                 # Each life of the dispatcher numbers its arrays again, in the same order.
                 n_tasks, own = 0, []
+                continue
+            if "lost" in parsed:
+                lost = parsed["lost"]
+                warnings.warn(
+                    f"the event log lacks {lost['lines']} lines, which its disk did not take", stacklevel=4
+                )
+                fields = json.dumps(lost, separators=(",", ":"))
+                yield {"t": parsed["t"], "direction": "lost", "name": "lost", "fields": fields}
                 continue
             direction = "in" if "in" in parsed else "out"
             said = parsed[direction]

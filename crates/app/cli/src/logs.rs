@@ -80,6 +80,9 @@ async fn ended(dirs: &[PathBuf], run: Option<RunId>, task: &str) -> Result<Exit,
         attempts: story.printed.iter().map(to_message).collect(),
         ..TaskPrinted::default()
     };
+    if !printed.state.is_over() {
+        source::say_lost(dirs.to_vec());
+    }
     let mut seen = ShownOutput::default();
     let lost_bytes = show_new(&printed, &mut seen, &mut Whole::Ended(dirs)).await?;
     if seen.is_empty() {
@@ -236,7 +239,7 @@ fn failed_live(target: &Target, run: Option<RunId>) -> Result<Exit, Fault> {
 }
 
 fn failed_ended(dirs: &[PathBuf], run: Option<RunId>) -> Result<Exit, Fault> {
-    let (run, failed) = eyas_report::failed_printed(dirs, run)?;
+    let (run, failed) = eyas_report::failed_printed(&source::say_lost(dirs.to_vec()), run)?;
     for task in &failed {
         show_grouped(&TaskPrinted {
             task: task.task,

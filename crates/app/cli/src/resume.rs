@@ -4,6 +4,7 @@
 //! logs of earlier runs are, and what the user gets to read.
 
 use crate::print::{command_line, count, plural, size};
+use crate::source::say_lost;
 use crate::{Exit, Fault, dirs, runtimes};
 use eyas_client::resume::{self, Decision, HomeReader, Tasks, Why, decide};
 use eyas_client::{Client, JoinFile, Target};
@@ -184,7 +185,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     };
     let dir = earlier_dir(asked.origin, given, asked.join)?;
     let memo = match &dir {
-        Some(dir) => Memo::read_group(&member_dirs(dir.clone()))?,
+        Some(dir) => Memo::read_group(&say_lost(member_dirs(dir.clone())))?,
         None => Memo::default(),
     };
     let home = HomeReader::new(say_progress).map_err(|e| Fault::new(Exit::Other, e))?;

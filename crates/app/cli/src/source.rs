@@ -7,8 +7,10 @@ use eyas_client::JoinFile;
 use eyas_cluster::dirs::{dispatcher_dir, member_dirs};
 use eyas_cluster::given;
 use eyas_cluster::known::{Kind, KnownCluster};
+use eyas_core::log::EVENTS_FILE;
 use eyas_terms::RunId;
-use eyas_text::shown_path;
+use eyas_text::{line_of, shown_path};
+use eyas_wire::message::{ClusterStatus, LOG_LINES_LOST};
 use std::path::{Path, PathBuf};
 
 /// The dispatcher's folder of a run that is over: the given folder, or that of the last run.
@@ -21,7 +23,7 @@ pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
         },
     };
     for candidate in [dispatcher_dir(&dir), dir.clone()] {
-        if candidate.join(eyas_core::log::EVENTS_FILE).exists() {
+        if candidate.join(EVENTS_FILE).exists() {
             return Ok(candidate);
         }
     }
@@ -118,9 +120,24 @@ pub fn run_of_here(dir: &Path) -> Option<RunId> {
 /// The folders of the dispatchers whose logs cover the meant cluster or run, whether they are up or not.
 pub fn log_dirs(join: &JoinArgs, dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
     match source(join, dir)? {
-        Source::Ended(dirs) => Ok(dirs),
+        Source::Ended(dirs) => Ok(say_lost(dirs)),
         // The log is on the dispatcher's machine. Elsewhere its folder does not exist, which the reader
         // reports.
-        Source::Live(file) => Ok(member_dirs(file.read()?.dir().to_path_buf())),
+        Source::Live(file) => Ok(say_lost(member_dirs(file.read()?.dir().to_path_buf()))),
+    }
+}
+
+/// Says what the logs in these folders lack, if anything, and gives the folders. What is wrong with a log is its reader's to say.
+pub fn say_lost(dirs: Vec<PathBuf>) -> Vec<PathBuf> {
+    if let Ok(Some(lost)) = eyas_report::lost_lines(&dirs) {
+        eyas_text::say!("warning: {}", eyas_report::lost_sentence(&lost));
+    }
+    dirs
+}
+
+/// Says what the log of a cluster that is up lacks by now, if anything, though not yet in the log.
+pub fn say_lost_by(status: &ClusterStatus) {
+    for warning in status.warnings.iter().filter(|warning| warning.ends_with(LOG_LINES_LOST)) {
+        eyas_text::say!("warning: {}: what is told here may be incomplete", line_of(warning));
     }
 }

@@ -6,17 +6,19 @@
 use crate::args::SourceArgs;
 use crate::connect::connect;
 use crate::print::{count, time, wrapped};
+use crate::printed::Prints;
 use crate::runtimes::client_runtime;
 use crate::source::{self, Source};
 use crate::{Exit, Fault, json};
 use clap::Args;
+use eyas_client::JoinFile;
 use eyas_cluster::dirs::member_dirs;
 use eyas_core::log::EVENTS_FILE;
 use eyas_report::RunLog;
 use eyas_report::read::{AttemptRecord, End, How};
 use eyas_terms::{AttemptNo, RunId, TaskId, Timestamp};
 use eyas_text::{line_of, shown_path};
-use eyas_wire::message::ClusterStatus;
+use eyas_wire::message::{ClusterStatus, PrintedState, WhichTasks};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
@@ -66,6 +68,8 @@ pub enum State {
     Cancelled,
     /// The task's run was over before the task had ended.
     Unfinished,
+    /// The task's run is over, and the log, which lacks lines, does not say how the task ended.
+    Unknown,
 }
 
 impl State {
@@ -78,6 +82,7 @@ impl State {
             State::Failed => "failed",
             State::Cancelled => "cancelled",
             State::Unfinished => "unfinished",
+            State::Unknown => "unknown",
         }
     }
 }
@@ -112,7 +117,8 @@ struct Table<'a> {
 /// A run's tasks, from the logs of all dispatchers that had a part in it.
 struct Logs {
     logs: Vec<RunLog>,
-    /// The status of a running cluster.
+    /// A running cluster, and its status.
+    live: Option<JoinFile>,
     status: Option<ClusterStatus>,
     /// The newest run that was given from the working folder.
     of_here: Option<RunId>,
@@ -133,6 +139,7 @@ pub fn tasks(args: TasksArgs) -> Result<Exit, Fault> {
         return Err(Fault::new(Exit::BadInput, message));
     };
     let mut rows = logs.rows(run);
+    logs.ask_for_ends(run, &mut rows)?;
     let n_all = rows.len() as u64;
     if args.failed {
         rows.retain(|row| row.state == State::Failed);
@@ -157,8 +164,8 @@ pub fn tasks(args: TasksArgs) -> Result<Exit, Fault> {
 }
 
 fn read(of: &SourceArgs) -> Result<Logs, Fault> {
-    let (dirs, status) = match source::source(&of.join, of.dir.as_deref())? {
-        Source::Ended(dirs) => (dirs, None),
+    let (dirs, live, status) = match source::source(&of.join, of.dir.as_deref())? {
+        Source::Ended(dirs) => (dirs, None, None),
         Source::Live(file) => {
             // A dispatcher completes its log when it is asked for its status.
             let (status, dir) = client_runtime().block_on(async {
@@ -172,11 +179,13 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
                      `eyas status` and `eyas explain TASK` ask the dispatcher itself",
                 ));
             }
-            (member_dirs(dir), Some(status))
+            source::say_lost_by(&status);
+            (member_dirs(dir), Some(file), Some(status))
         }
     };
+    let dirs = source::say_lost(dirs);
     let logs = dirs.iter().map(|dir| eyas_report::read(dir)).collect::<Result<_, _>>()?;
-    Ok(Logs { logs, status, of_here: source::run_of_here(&dirs[0]) })
+    Ok(Logs { logs, live, status, of_here: source::run_of_here(&dirs[0]) })
 }
 
 impl Logs {
@@ -234,6 +243,7 @@ impl Logs {
                         End::Done => State::Done,
                         End::Failed => State::Failed,
                         End::Cancelled => State::Cancelled,
+                        End::Not if is_over && (log.lost.is_some() || self.live.is_some()) => State::Unknown,
                         End::Not if is_over => State::Unfinished,
                         End::Not => row.state,
                     };
@@ -245,6 +255,37 @@ impl Logs {
             }
         }
         rows
+    }
+
+    /// How tasks of a run that is over ended, where the log does not say it and the dispatcher is there. The dispatchers of a group
+    /// number their tasks alike, and are not asked.
+    fn ask_for_ends(&self, run: RunId, rows: &mut [Row]) -> Result<(), Fault> {
+        let unknown = |(_, row): &(usize, &Row)| row.state == State::Unknown;
+        let unknown = rows.iter().enumerate().filter(unknown).map(|(at, row)| (row.number, at));
+        let unknown: FxHashMap<TaskId, usize> = unknown.collect();
+        let is_asked = !unknown.is_empty() && self.logs.len() == 1;
+        let Some(file) = self.live.as_ref().filter(|_| is_asked) else { return Ok(()) };
+        client_runtime().block_on(async {
+            let mut client = connect(file).await?;
+            let mut ends = Prints::new(Some(run), WhichTasks::Ended);
+            loop {
+                let tasks = ends.pull(&mut client).await?;
+                if tasks.is_empty() {
+                    return Ok(());
+                }
+                for task in tasks {
+                    let Some(at) = unknown.get(&task.task) else { continue };
+                    let row = &mut rows[*at];
+                    row.state = match task.state {
+                        PrintedState::Done => State::Done,
+                        PrintedState::Failed => State::Failed,
+                        PrintedState::Cancelled => State::Cancelled,
+                        _ => State::Unknown,
+                    };
+                    row.reason = task.reason.filter(|_| row.state == State::Failed);
+                }
+            }
+        })
     }
 
     /// The programs that run now, and since when.

@@ -124,7 +124,9 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
         Source::Live(file) => client_runtime().block_on(async {
             let mut client = Client::connect(&file.read()?).await?;
             let story = story_of(client.explain(run, name.clone()).await?);
-            Ok::<_, Fault>((story, client.status().await?.runs.last().map(|run| run.run)))
+            let status = client.status().await?;
+            source::say_lost_by(&status);
+            Ok::<_, Fault>((story, status.runs.last().map(|run| run.run)))
         }),
     });
     let (story, newest) = match told {
@@ -321,6 +323,12 @@ pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {
                 outcome.n_lives,
                 count(outcome.n_actions)
             )?;
+            if outcome.n_lacking > 0 {
+                eyas_text::say!(
+                    "eyas: {} of these were replayed up to where the log lacks lines, which its disk did not take",
+                    outcome.n_lacking
+                );
+            }
             if outcome.n_shortened > 0 {
                 eyas_text::say!(
                     "eyas: the first dispatcher process of this log cannot be replayed: its runs are forgotten, and the log's \

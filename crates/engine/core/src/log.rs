@@ -2,7 +2,7 @@
 //!
 //! A log is a sequence of *lives*, one per dispatcher process. Each starts with a [`Header`]; every later
 //! line is a [`Line`]: an event that went into the core, or an action that came out, in that order and with
-//! the time that the core was given. The output of programs is in a second file, of [`PrintedLine`]s and
+//! the time that the core was given, or [`LostLines`] in place of lines that the disk did not take. The output of programs is in a second file, of [`PrintedLine`]s and
 //! [`FailureLine`]s.
 //! `docs/reference/event-log.md` describes both for users.
 //!
@@ -51,6 +51,27 @@ pub struct Line {
 pub enum What {
     In(Event),
     Out(Action),
+    Lost(LostLines),
+}
+
+/// Stands where the log lacks lines: its disk took none, and memory did not hold them until it did.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct LostLines {
+    pub lines: u64,
+    /// The times of the first and the last of them.
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+impl LostLines {
+    /// Both together.
+    pub fn and(self, other: LostLines) -> LostLines {
+        LostLines {
+            lines: self.lines.saturating_add(other.lines),
+            from: self.from.min(other.from),
+            until: self.until.max(other.until),
+        }
+    }
 }
 
 /// A line as it stands in a log. With `#[serde(flatten)]` each would be parsed twice, by twice as much code.
@@ -59,16 +80,18 @@ struct LineForm {
     t: Timestamp,
     r#in: Option<Event>,
     out: Option<Action>,
+    lost: Option<LostLines>,
 }
 
 impl TryFrom<LineForm> for Line {
     type Error = &'static str;
 
     fn try_from(form: LineForm) -> Result<Line, &'static str> {
-        let what = match (form.r#in, form.out) {
-            (Some(event), None) => What::In(event),
-            (None, Some(action)) => What::Out(action),
-            _ => return Err("it must have either `in` or `out`"),
+        let what = match (form.r#in, form.out, form.lost) {
+            (Some(event), None, None) => What::In(event),
+            (None, Some(action), None) => What::Out(action),
+            (None, None, Some(lost)) => What::Lost(lost),
+            _ => return Err("it must have one of `in`, `out` and `lost`"),
         };
         Ok(Line { t: form.t, what })
     }
@@ -81,6 +104,7 @@ impl Serialize for Line {
         match &self.what {
             What::In(event) => line.serialize_field("in", event)?,
             What::Out(action) => line.serialize_field("out", action)?,
+            What::Lost(lost) => line.serialize_field("lost", lost)?,
         }
         line.end()
     }

@@ -25,6 +25,7 @@ pub use from_dir::story_from_dir;
 
 use self::attempt::tell_attempt;
 use self::history::{Attempt, History, Rerun};
+use crate::lines::lost_sentence;
 use crate::{calls, units};
 use eyas_core::log::PrintedLine;
 use eyas_terms::TaskPhase;
@@ -91,6 +92,9 @@ pub fn explain_lines(story: &TaskStory) -> String {
     for (i, attempt) in history.attempts.iter().enumerate() {
         text.push('\n');
         tell_attempt(story, &history, i, attempt, &mut text);
+    }
+    if let Some(lost) = &history.lacks {
+        let _ = writeln!(text, "\nNote: {}.", lost_sentence(lost));
     }
     text
 }

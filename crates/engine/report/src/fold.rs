@@ -45,7 +45,7 @@ use crate::error::Error;
 use crate::lines::{Entry, Lines, name_of};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::{Action, Assignment, AttemptReport, Event, Offer};
-use eyas_core::log::Header;
+use eyas_core::log::{Header, LostLines};
 use eyas_tasklist::renew_locations;
 use eyas_terms::array::TaskArray;
 use eyas_terms::*;
@@ -130,6 +130,8 @@ pub struct Fold {
     pub executors: Executors,
     pub attempts: Attempts,
     pub nodes: Nodes,
+    /// What the log lacks.
+    pub lost: Option<LostLines>,
     scope: Scope,
     /// When the life before this one fell silent.
     before: Timestamp,
@@ -144,6 +146,7 @@ impl Fold {
             executors: Executors::default(),
             attempts: Attempts::default(),
             nodes: Nodes::default(),
+            lost: None,
             scope,
             before: Timestamp(0),
         }
@@ -228,6 +231,10 @@ impl Fold {
             Entry::Out(t, action) => {
                 self.saw(*t);
                 self.on_action(*t, action, &mut changes);
+            }
+            Entry::Lost(t, lost) => {
+                self.saw(*t);
+                self.lost = Some(self.lost.map_or(*lost, |before| before.and(*lost)));
             }
         }
         changes

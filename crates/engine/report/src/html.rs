@@ -12,13 +12,14 @@
 
 use crate::chart::{self, Scales};
 use crate::gantt;
+use crate::lines::lost_sentence;
 use crate::metrics::{
     CollectiveRow, Comparison, ExecutorRow, FailureRow, Report, TaskRow, Totals, Unpredicted, compare,
 };
 use crate::read::{End, sum};
 use crate::series::Series;
 use crate::stages::StageRow;
-use crate::units::{count, duration, number, percent, plural, size_unit, time_unit};
+use crate::units::{count, date, duration, number, percent, plural, size_unit, time_unit};
 use crate::verdict::Cause;
 use eyas_text::{markup, size};
 use std::fmt::Write;
@@ -114,26 +115,6 @@ fn names(report: &Report, base: &Report) -> (String, String) {
     if a != b { (a, b) } else { ("this run".into(), "the other run".into()) }
 }
 
-/// `2026-11-21 20:30:05 UTC` if the log's clock is the wall clock.
-fn date(ns: u64) -> Option<String> {
-    let s = ns / 1_000_000_000;
-    if s < 1_000_000_000 {
-        return None;
-    }
-    // Days to year, month, day: Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-    let z = (s / 86_400) as i64 + 719_468;
-    let era = z / 146_097;
-    let day_of_era = z % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (h, m, s) = (s / 3600 % 24, s / 60 % 60, s % 60);
-    Some(format!("{year}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC"))
-}
-
 fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) {
     let t = &report.totals;
     let _ = writeln!(page, "<h1>{}</h1>", markup(title));
@@ -175,6 +156,9 @@ fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) 
     }
     if report.torn {
         warn(page, "The log ends in the middle of a line: its dispatcher was killed, or is still writing.");
+    }
+    if let Some(lost) = &report.lost {
+        warn(page, &format!("Note: {}.", lost_sentence(lost)));
     }
     let (n_read, n_all) = (report.n_dispatchers_read, report.n_dispatchers);
     if n_read < n_all {

@@ -66,6 +66,7 @@ pub use error::{Error, ErrorKind, Status};
 pub use explain::{FileStory, TaskStory, explain_lines, file_lines, file_story, story_from_dir};
 pub use group::{membership, newest_run, read_group, story_from_group};
 pub use html::html;
+pub use lines::{lost_lines, lost_sentence};
 pub use memo::Memo;
 pub use metrics::{ArrivalRow, Comparison, Report, compare, metrics, metrics_of};
 pub use nodes::{NodesStory, nodes_lines, nodes_story};

@@ -5,8 +5,9 @@
 //! other line that the grammar does not know is one, and is named by its number.
 
 use crate::error::{Error, ErrorKind};
+use crate::units;
 use eyas_core::event::{Action, Event};
-use eyas_core::log::{EVENTS_FILE, HEADER_START, Header, LOG_VERSION, Line, What};
+use eyas_core::log::{EVENTS_FILE, HEADER_START, Header, LOG_VERSION, Line, LostLines, What};
 use eyas_terms::Timestamp;
 use eyas_text::{line_of, shown_path};
 use serde::Deserialize;
@@ -22,6 +23,8 @@ pub enum Entry {
     Header(Header),
     In(Timestamp, Event),
     Out(Timestamp, Action),
+    /// The disk did not take lines that stood here.
+    Lost(Timestamp, LostLines),
 }
 
 impl Entry {
@@ -29,7 +32,7 @@ impl Entry {
     pub fn t(&self) -> Timestamp {
         match self {
             Entry::Header(header) => header.t,
-            Entry::In(t, _) | Entry::Out(t, _) => *t,
+            Entry::In(t, _) | Entry::Out(t, _) | Entry::Lost(t, _) => *t,
         }
     }
 }
@@ -99,7 +102,7 @@ impl Lines {
         String::from_utf8_lossy(&self.buffer[self.text.clone()])
     }
 
-    /// The next entry that is a header or whose text passes `wanted`. Lines that do not pass are not parsed.
+    /// The next entry that is a header, says what the log lacks, or whose text passes `wanted`. Other lines that do not pass are not parsed.
     pub fn next_if(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Result<Option<Entry>, Error> {
         loop {
             let start = match self.behind.take() {
@@ -131,7 +134,7 @@ impl Lines {
                     format!("{} does not begin with the header of an event log", shown_path(&self.path)),
                 ));
             }
-            if !is_header && !wanted(text) {
+            if !is_header && !is_of_lost(text) && !wanted(text) {
                 if let Some(at) = find(text, HEADER_START) {
                     self.behind = Some(start + at);
                     self.n_torn += 1;
@@ -222,6 +225,7 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
     Ok(match line.what {
         What::In(event) => Entry::In(line.t, event),
         What::Out(action) => Entry::Out(line.t, action),
+        What::Lost(lost) => Entry::Lost(line.t, lost),
     })
 }
 
@@ -230,6 +234,35 @@ pub fn name_of(line: &[u8]) -> Option<&[u8]> {
     // `{"t":…,"in":{"name"`, or `{"t":…,"in":"name"}`.
     let head = &line[..line.len().min(96)];
     head.split(|byte| *byte == b'"').nth(5)
+}
+
+/// Whether a line says which lines the log lacks.
+fn is_of_lost(line: &[u8]) -> bool {
+    line[..line.len().min(64)].split(|byte| *byte == b'"').nth(3) == Some(b"lost")
+}
+
+/// What the logs in the dispatchers' directories `dirs` lack together, if anything. Errors: as of [`Lines::next_if`].
+pub fn lost_lines(dirs: &[PathBuf]) -> Result<Option<LostLines>, Error> {
+    let mut lost = None;
+    for dir in dirs {
+        let mut lines = Lines::open(dir)?;
+        while let Some(entry) = lines.next_if(|_| false)? {
+            if let Entry::Lost(_, more) = entry {
+                lost = Some(lost.map_or(more, |lost: LostLines| lost.and(more)));
+            }
+        }
+    }
+    Ok(lost)
+}
+
+/// The sentence for people, without its full stop.
+pub fn lost_sentence(lost: &LostLines) -> String {
+    let from = units::date(lost.from.0).map_or(String::new(), |from| format!("from {from} on, "));
+    format!(
+        "the event log lacks {} of {}, {from}which its disk did not take: what is told here may be incomplete",
+        units::plural(lost.lines, "line"),
+        units::duration(lost.until.since_ns(lost.from))
+    )
 }
 
 /// Where `needle` begins in `text`.

@@ -25,6 +25,7 @@ use crate::stages::{StageRow, stages};
 use crate::units;
 use crate::verdict::{Verdict, verdict};
 use eyas_core::collective::CollectiveRecord;
+use eyas_core::log::LostLines;
 use eyas_terms::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,9 @@ pub struct Report {
     pub complete: bool,
     /// Whether the log ends in the middle of a line.
     pub torn: bool,
+    /// What the log lacks.
+    #[serde(default)]
+    pub lost: Option<LostLines>,
     /// The number of dispatcher processes that wrote the log.
     pub n_lives: u64,
     /// The number of dispatchers whose logs were read; the next field is the number of dispatchers that
@@ -368,6 +372,7 @@ impl Measure<'_> {
             began: self.start,
             complete: self.complete,
             torn: log.torn,
+            lost: log.lost,
             n_lives: log.lives.len() as u64,
             n_dispatchers_read,
             n_dispatchers,

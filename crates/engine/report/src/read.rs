@@ -11,6 +11,7 @@ pub use crate::fold::{End, ExecutorRecord, How, Life, RunRecord};
 use crate::lines::Entry;
 use eyas_core::collective::CollectiveRecord;
 use eyas_core::event::{Action, AttemptReport, InputReport, OutputReport};
+use eyas_core::log::LostLines;
 use eyas_core::pattern::Evidence;
 use eyas_terms::array::TaskArray;
 use eyas_terms::*;
@@ -28,6 +29,8 @@ pub struct RunLog {
     pub lives: Vec<Life>,
     /// The log ends in the middle of a line.
     pub torn: bool,
+    /// What it lacks.
+    pub lost: Option<LostLines>,
     pub runs: BTreeMap<RunId, RunRecord>,
     pub executors: Vec<ExecutorRecord>,
     /// In the order in which they were assigned.
@@ -275,6 +278,10 @@ impl RunLog {
         let task = |task: TaskId| TaskId(task.0 + first_task);
         self.lives.extend(other.lives);
         self.torn |= other.torn;
+        self.lost = match (self.lost, other.lost) {
+            (Some(a), Some(b)) => Some(a.and(b)),
+            (a, b) => a.or(b),
+        };
         for (id, part) in other.runs {
             let run = self.runs.entry(id).or_insert_with(|| RunRecord { n_tasks: 0, ..part.clone() });
             run.n_tasks += part.n_tasks;
@@ -434,6 +441,7 @@ impl Records {
         RunLog {
             lives: fold.lives,
             torn,
+            lost: fold.lost,
             runs,
             executors: fold.executors.into_records(),
             attempts: self.attempts,

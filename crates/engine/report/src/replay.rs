@@ -17,6 +17,8 @@ pub struct ReplayOutcome {
     pub n_lives: u64,
     /// Lives whose first part is gone with forgotten runs, so that they cannot be replayed.
     pub n_shortened: u64,
+    /// Lives that lack lines which their disk did not take. They are replayed up to there.
+    pub n_lacking: u64,
     pub n_events: u64,
     /// Actions that were compared.
     pub n_actions: u64,
@@ -73,8 +75,15 @@ impl Life {
 pub fn replay(dir: &Path) -> Result<ReplayOutcome, Error> {
     let mut lines = Lines::open(dir)?;
     let mut life: Option<Life> = None;
-    let mut outcome =
-        ReplayOutcome { n_lives: 0, n_shortened: 0, n_events: 0, n_actions: 0, n_torn: 0, difference: None };
+    let mut outcome = ReplayOutcome {
+        n_lives: 0,
+        n_shortened: 0,
+        n_lacking: 0,
+        n_events: 0,
+        n_actions: 0,
+        n_torn: 0,
+        difference: None,
+    };
     let mut n_cut = 0;
     while let Some(entry) = lines.next_entry()? {
         match entry {
@@ -134,6 +143,7 @@ pub fn replay(dir: &Path) -> Result<ReplayOutcome, Error> {
                 life.n_shown += 1;
                 outcome.n_actions += 1;
             }
+            Entry::Lost(..) => outcome.n_lacking += u64::from(life.take().is_some()),
         }
     }
     n_cut += u64::from(life.is_some_and(|l| l.missing().is_some()));

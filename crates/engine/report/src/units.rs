@@ -62,6 +62,26 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
+/// `2026-11-21 20:30:05 UTC` if the log's clock is the wall clock.
+pub fn date(ns: u64) -> Option<String> {
+    let s = ns / 1_000_000_000;
+    if s < 1_000_000_000 {
+        return None;
+    }
+    // Days to year, month, day: Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+    let z = (s / 86_400) as i64 + 719_468;
+    let era = z / 146_097;
+    let day_of_era = z % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (h, m, s) = (s / 3600 % 24, s / 60 % 60, s % 60);
+    Some(format!("{year}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC"))
+}
+
 /// Three significant digits: `0.0123`, `1.23`, `12.3`, `1,234`.
 pub fn number(x: f64) -> String {
     let size = x.abs();

@@ -5,14 +5,15 @@
 //! Lines are made at once from data that is at hand anyway, and handed over in pieces to a thread that
 //! writes. So the dispatcher never waits for the disk, and nothing is copied to be logged. What a task printed is
 //! promised with its end, so the journal waits for it ([`EventLog::waits_for_printed`]); where the disk refuses it, it is tried again
-//! and the journal stalls. When the disk is full, other lines are lost and counted, and the dispatcher reports that: the log is
-//! for users and replays, while promises rest on the journal.
+//! and the journal stalls. Other lines wait in memory ([`held`]) and are counted, and the dispatcher reports that. What does not fit
+//! there is lost, and a line in its place says so to all readers: the log is for users and replays, while promises rest on the journal.
 //!
 //! Lines that are only about forgotten runs are removed when a thread has written the rest anew ([`cut`]). What users ask
 //! from the files is read in [`asked`].
 
 pub(crate) mod asked;
 mod cut;
+mod held;
 pub(crate) mod whole;
 
 pub use cut::Needed;
@@ -25,6 +26,7 @@ use eyas_journal::Failure;
 use eyas_net::Writer;
 use eyas_terms::{TaskId, Timestamp};
 use eyas_wire::message::{Captured, Printed, PrintedPart, ToExecutor};
+use held::Held;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -106,6 +108,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 const SPARES_MAX: usize = 4;
 /// Between two tries of a write that the disk has refused.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+/// How often the disk is tried again while lines wait for it and nothing else happens.
+const HELD_PAUSE: Duration = Duration::from_secs(1);
 /// Room for the first line.
 const LINE_ROOM_BYTES: usize = 1 << 10;
 
@@ -130,12 +134,11 @@ struct Lines {
     /// twice as much for each of the many small parts of a line.
     text: Vec<u8>,
     n_bytes: usize,
-    n: u64,
 }
 
 impl Lines {
     fn with_room(n_bytes: usize) -> Lines {
-        Lines { text: vec![0; n_bytes], n_bytes: 0, n: 0 }
+        Lines { text: vec![0; n_bytes], n_bytes: 0 }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -148,7 +151,7 @@ impl Lines {
     }
 
     fn clear(&mut self) {
-        (self.n_bytes, self.n) = (0, 0);
+        self.n_bytes = 0;
     }
 
     fn push(&mut self, value: &impl Serialize) {
@@ -161,7 +164,6 @@ impl Lines {
                     let end = self.text.len() - n_free;
                     self.text[end] = b'\n';
                     self.n_bytes = end + 1;
-                    self.n += 1;
                     return;
                 }
                 // The line did not fit and is written again from its beginning.
@@ -292,9 +294,15 @@ impl EventLog {
                         // No order is waiting, so flush: whoever reads the files now sees everything.
                         events.flush();
                         printed.flush();
-                        match queue.recv() {
+                        counter.store(events.n_unwritten(), Ordering::Relaxed);
+                        let next = match events.n_unwritten() > events.held.n_lost() {
+                            true => queue.recv_timeout(HELD_PAUSE),
+                            false => queue.recv().map_err(mpsc::RecvTimeoutError::from),
+                        };
+                        match next {
                             Ok(order) => order,
-                            Err(_) => break,
+                            Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                            Err(mpsc::RecvTimeoutError::Disconnected) => break,
                         }
                     }
                 };
@@ -337,10 +345,11 @@ impl EventLog {
                     Order::End => break,
                 }
                 printed.flush_if_wanted();
-                counter.store(events.lost + printed.file.lost, Ordering::Relaxed);
             }
-            events.flush();
             printed.flush();
+            if !events.flush() {
+                events.say_last();
+            }
         })?;
         Ok(EventLog { lines: Lines::default(), orders, printed: given, spares, lost, thread: Some(thread) })
     }
@@ -413,7 +422,7 @@ impl EventLog {
         let _ = self.orders.send(Order::Cut(needed, self.orders.clone()));
     }
 
-    /// The number of lines that the disk did not take.
+    /// The number of lines that the disk has not taken, those that still wait for it included.
     pub fn n_lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -460,8 +469,8 @@ struct Appender {
     path: PathBuf,
     file: BufWriter<File>,
     line: Lines,
-    /// Lines that the disk refused.
-    lost: u64,
+    /// Lines behind those in `file` that the disk has not taken yet.
+    held: Held,
     /// Where a disk that refuses is waited for: else output would be missing of tasks that are done. Its journal says so.
     waited: Option<Arc<WrittenOutputs>>,
 }
@@ -480,7 +489,7 @@ impl Appender {
             }
         }
         let file = BufWriter::with_capacity(BUFFER_BYTES, file);
-        Ok(Appender { path, file, line: Lines::default(), lost: 0, waited })
+        Ok(Appender { path, file, line: Lines::default(), held: Held::default(), waited })
     }
 
     /// The bytes that are in the file, without those still to be written.
@@ -496,23 +505,41 @@ impl Appender {
         self.line = line;
     }
 
-    /// Pieces are smaller than the buffer, which takes a piece whole or not at all.
     fn write(&mut self, lines: &Lines) {
         let mut rest = lines.bytes();
-        while !rest.is_empty() {
-            let Some(n_bytes) = self.insist(|file| file.write(rest)) else {
-                self.lost += lines.n;
-                return;
-            };
-            rest = &rest[n_bytes..];
+        if self.give_held() {
+            while !rest.is_empty() {
+                let Some(n_bytes) = self.insist(|file| file.write(rest)).filter(|n| *n > 0) else { break };
+                rest = &rest[n_bytes..];
+            }
         }
+        self.held.take(rest, rest.len() < lines.n_bytes);
+    }
+
+    /// Gives whether no line waits in memory any more.
+    fn give_held(&mut self) -> bool {
+        let mut held = std::mem::take(&mut self.held);
+        held.give(|bytes| self.insist(|file| file.write(bytes)).unwrap_or(0));
+        self.held = held;
+        self.held.is_empty()
     }
 
     /// Gives whether all lines are in the file.
     fn flush(&mut self) -> bool {
-        let is_done = self.insist(BufWriter::flush).is_some();
-        self.lost += u64::from(!is_done);
-        is_done
+        self.give_held() && self.insist(BufWriter::flush).is_some()
+    }
+
+    /// Lines that are lost, and those that wait for the disk.
+    fn n_unwritten(&self) -> u64 {
+        self.held.n_lost() + self.held.n_waiting() + held::n_lines(self.file.buffer())
+    }
+
+    /// The log ends while its disk takes no more: its last lines give way to one that says so, for which there is room in their place.
+    fn say_last(self) {
+        let n_unwritten = held::n_lines(self.file.buffer()) + self.held.n_waiting();
+        // Nothing may be written behind that line.
+        drop(self.file.into_parts());
+        let _ = held::say_last(&self.path, self.held.lost(), n_unwritten);
     }
 
     /// Tries until the disk does it, where that is waited for. `None`: it refuses.

@@ -871,6 +871,9 @@ impl RunStatus {
     }
 }
 
+/// How the warning ends that says how many lines the event log lacks by now.
+pub const LOG_LINES_LOST: &str = "lines of the event log could not be written";
+
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct ClusterStatus {
     pub cluster: String,

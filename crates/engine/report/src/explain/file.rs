@@ -76,6 +76,7 @@ impl FileStoryReader<'_> {
             }
             Entry::In(t, event) => self.on_event(*t, event),
             Entry::Out(t, action) => self.on_action(*t, action),
+            Entry::Lost(..) => {}
         }
     }
 

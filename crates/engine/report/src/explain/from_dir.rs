@@ -146,6 +146,7 @@ impl Collector<'_> {
                 }
             }
             Entry::Out(_, Action::FoundPattern { run, evidence }) => self.on_pattern(fold, *run, evidence),
+            Entry::Lost(t, lost) => self.keep(&Line { t: *t, what: What::Lost(*lost) }),
             Entry::Out(t, action) => {
                 if self.is_kept_action(action, changes) {
                     self.keep(&Line { t: *t, what: What::Out(action.clone()) });

@@ -7,7 +7,7 @@
 use super::TaskStory;
 use crate::units;
 use eyas_core::event::*;
-use eyas_core::log::{Header, Line, PrintedLine, What};
+use eyas_core::log::{Header, Line, LostLines, PrintedLine, What};
 use eyas_terms::*;
 use eyas_text::{line_of, shown};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +80,8 @@ pub(super) struct History {
     /// Files that it had made and that were lost, so that it ran again, and when.
     pub lost: Vec<(Timestamp, ObjectId)>,
     pub reruns: Vec<Rerun>,
+    /// What the log lacks.
+    pub lacks: Option<LostLines>,
 }
 
 impl History {
@@ -98,6 +100,10 @@ impl History {
             match line {
                 Ok(Line { t, what: What::In(event) }) => reader.read_event(t, event),
                 Ok(Line { t, what: What::Out(action) }) => reader.read_action(t, action),
+                Ok(Line { what: What::Lost(lost), .. }) => {
+                    let before = reader.history.lacks;
+                    reader.history.lacks = Some(before.map_or(lost, |before| before.and(lost)));
+                }
                 Err(_) => reader.read_header(text),
             }
         }

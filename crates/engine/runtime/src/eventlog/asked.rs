@@ -142,6 +142,10 @@ pub(crate) fn lines_about(path: &Path, task: TaskId) -> About {
             }
             continue;
         }
+        if line.find(",\"lost\":{").is_some_and(|at| at < 32) {
+            found.push(line);
+            continue;
+        }
         let is_of_task = line
             .find(&needle)
             .is_some_and(|at| !line[at + needle.len()..].starts_with(|c: char| c.is_ascii_digit()));

@@ -112,7 +112,7 @@ impl State {
 }
 
 /// Whether a line is one that [`State`] uses.
-fn is_of_state(line: &[u8]) -> bool {
+pub(super) fn is_of_state(line: &[u8]) -> bool {
     const NAMES: [&[u8]; 14] = [
         b"array_added",
         b"tasks_numbered",

@@ -5,8 +5,8 @@ use eyas_core::dispatcher::RunState;
 use eyas_terms::{ExecutorId, RunId, Timestamp};
 use eyas_text::{line_of, shown};
 use eyas_wire::message::{
-    ClusterResource, ClusterStatus, ExecutorLine, ExecutorStatus, HOMES_AWAY_MAX, HomeAway, ReplyBody,
-    RunStatus,
+    ClusterResource, ClusterStatus, ExecutorLine, ExecutorStatus, HOMES_AWAY_MAX, HomeAway, LOG_LINES_LOST,
+    ReplyBody, RunStatus,
 };
 use std::collections::BTreeMap;
 
@@ -183,7 +183,7 @@ impl<O: Outside> Session<O> {
         });
         let (own_cpu_ns, own_rss_bytes) = self.outside.usage();
         let lost = self.outside.n_log_lines_lost();
-        let lost = (lost > 0).then(|| format!("{lost} lines of the event log could not be written"));
+        let lost = (lost > 0).then(|| format!("{lost} {LOG_LINES_LOST}"));
         ClusterStatus {
             cluster: self.options.cluster.clone(),
             now: self.now,
