@@ -392,6 +392,7 @@ impl Making<'_> {
                 if texts[*column].is_of_file(*part));
             let text = if begins_with_name { glob::as_file(text) } else { text };
             self.require_name(k, &value)?;
+            self.require_below(k, &texts, &value)?;
             location::push_location(&mut location, &text, base)?;
             let is_taken =
                 |name: &str| inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(name));
@@ -445,6 +446,51 @@ impl Making<'_> {
         let out = shown(&self.spec.out[k]);
         Err(Error::invalid(format!("{why} there, and the output {out} would be a whole folder")).hint(
             "fill the cell or leave the row out, or let the output's last part hold more, such as r-{index}",
+        ))
+    }
+}
+
+impl Making<'_> {
+    /// Refuses output `k` if what stands in its holes leads out of the folder that its template names. The paths of files that are
+    /// mapped over lead anywhere where they begin the template, and so does a hole that is the whole template: then the user says so.
+    fn require_below(&self, k: usize, texts: &[Text<'_>], value: &dyn Fn(Hole) -> String) -> Result<()> {
+        let template = &self.templates.out[k];
+        let is_free = match template.first() {
+            Some(Segment::Hole(Hole::Column { column, .. })) => {
+                template.len() == 1 || texts[*column].location.is_some()
+            }
+            _ => false,
+        };
+        let first = match template.first() {
+            Some(Segment::Hole(hole)) if !is_free => Some(*hole),
+            _ => None,
+        };
+        let whole = template::fill(template, value);
+        let is_elsewhere =
+            whole.starts_with('/') || location::is_url(&whole) || whole.starts_with(location::RUN_FILE);
+        let mut leads_out = first.filter(|_| is_elsewhere);
+        // The last part of the path so far, and a hole that a piece of it is from.
+        let (mut part, mut of) = (String::new(), None);
+        for (n, segment) in template.iter().enumerate() {
+            let (text, hole) = match segment {
+                Segment::Text(text) => (text.clone(), None),
+                Segment::Hole(hole) => (value(*hole), Some(*hole).filter(|_| n > 0 || !is_free)),
+            };
+            for (n, piece) in text.split('/').enumerate() {
+                if n > 0 {
+                    leads_out = leads_out.or(of.filter(|_| part == ".."));
+                    (part, of) = (String::new(), None);
+                }
+                part.push_str(piece);
+                of = if piece.is_empty() { of } else { hole.or(of) };
+            }
+        }
+        leads_out = leads_out.or(of.filter(|_| part == ".."));
+        let Some(hole) = leads_out else { return Ok(()) };
+        let out = shown(&self.spec.out[k]);
+        let message = format!("{} leads out of the folder that the output {out} names", shown(&value(hole)));
+        Err(Error::invalid(message).hint(
+            "write other folders in the output itself; where a column holds whole paths, it is the whole output, as --out '{COLUMN}'",
         ))
     }
 }

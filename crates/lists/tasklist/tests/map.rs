@@ -429,3 +429,58 @@ fn rows_of_a_table_are_tasks_and_its_columns_holes() {
         assert!(error.contains(expect), "{error}");
     }
 }
+
+/// Values, names of files and cells of tables are often somebody else's.
+#[test]
+fn no_hole_leads_out_of_the_folder_that_an_output_names() {
+    let dir = dir(&["in/a.fq", "in/...gz", "in/b/c.fq"]);
+    let over = |path: &str, out: &str| map(&spec(dir.path(), &[path], &[out], &["p"]), None);
+    let with = |value: &str, out: &str| {
+        map(&MapSpec { more: vec![values("a", &[value])], ..spec(dir.path(), &[], &[out], &["p"]) }, None)
+    };
+    let at = |list: Result<TaskList, Error>| {
+        let base = format!("{}/", dir.path().to_str().unwrap());
+        let location = tasks(&list.unwrap())[0].outputs[0].1.clone();
+        location.strip_prefix(&base).map_or(location.clone(), str::to_owned)
+    };
+    for (value, out, expected) in [
+        ("x", "{a}/y", "x/y"),
+        ("x/z", "o/{a}/y", "o/x/z/y"),
+        ("..x", "o/{a}", "o/..x"),
+        ("x..", "{a}/y", "x../y"),
+        (".", "o/{a}/y", "o/y"),
+        ("x", "o/../{a}", "o/../x"),
+        ("x", "{a}/../y", "x/../y"),
+        // The user's own template says that the column holds all of it.
+        ("/n/y", "{a}", "/n/y"),
+        ("s3://b/y", "{a}", "s3://b/y"),
+        ("../n/y", "../{a/}", "../y"),
+    ] {
+        let expected = match expected.strip_prefix("../") {
+            Some(rest) => format!("{}/{rest}", dir.path().parent().unwrap().to_str().unwrap()),
+            None => expected.to_owned(),
+        };
+        assert_eq!(at(with(value, out)), expected, "{value} in {out}");
+    }
+    for (value, out) in [
+        ("..", "o/{a}/y"),
+        ("../../etc", "{a}/y"),
+        ("x/../../y", "o/{a}"),
+        ("..", "o/{a}"),
+        (".", "o/.{a}/y"),
+        ("/etc", "{a}/y"),
+        ("", "{a}/y"),
+        ("s3://b", "{a}/y"),
+        ("run:x", "{a}/y"),
+        ("../y", "s3://b/o/{a}"),
+    ] {
+        let error = with(value, out).unwrap_err().to_string();
+        let words = format!("leads out of the folder that the output `{out}` names");
+        assert!(error.contains(&words), "{value} in {out}: {error}");
+    }
+    assert_eq!(at(over("in/a.fq", "{.}.out")), "in/a.out");
+    assert_eq!(at(over("in/a.fq", "{//}/../o/{name}")), "in/../o/a.fq");
+    assert_eq!(at(over("in/b/../a.fq", "{//}/o")), "in/b/../o");
+    assert!(over("in/b/../../in/a.fq", "o/{//}/x").is_err());
+    assert!(over("in/...gz", "o/{/.}/x").is_err(), "its name without an ending is `..`");
+}
