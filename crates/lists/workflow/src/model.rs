@@ -14,6 +14,7 @@
 use crate::error::{Error, ErrorKind, Result, on_line, shown};
 use crate::limit::{Allowance, ITEM_BYTES, PIECE_BYTES};
 use eyas_terms::array::{Command, Hints};
+use eyas_terms::needs::Needs;
 use rustc_hash::FxHashMap;
 
 /// Number of a file in [`Workflow::files`].
@@ -47,6 +48,8 @@ pub struct Task {
     pub parents: Vec<TaskNo>,
     /// Slots held while the task runs, at least 1.
     pub cpus: u32,
+    /// What the task needs beside whole cpus and memory.
+    pub needs: Option<Box<Needs>>,
     /// Memory that the task may use; a task that uses more is ended.
     pub memory_bytes: Option<u64>,
     pub walltime_ns: Option<u64>,
@@ -93,6 +96,7 @@ impl Default for Task {
             outputs: vec![],
             parents: vec![],
             cpus: 1,
+            needs: None,
             memory_bytes: None,
             walltime_ns: None,
             retries: 0,

@@ -30,7 +30,7 @@ use eyas_storage::canonical::Url;
 use eyas_storage::{LeftOut, files_below};
 use eyas_tasklist::TaskList;
 use eyas_terms::array::{Command, TaskArray, TaskForm, TaskSpec};
-use eyas_terms::location::{Location, is_directory, run_file};
+use eyas_terms::location::{Location, MadeLocation, is_directory, run_file};
 use eyas_text::{Shell, shown_path};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
@@ -103,7 +103,8 @@ impl From<Error> for TasksError {
 /// The task list of a workflow, with its stages as labels.
 pub fn to_list(workflow: &Workflow, options: &Options) -> std::result::Result<TaskList, TasksError> {
     let specs = to_specs(workflow, options)?;
-    let specs = specs.into_iter().map(|spec| (spec, None));
+    let needs = workflow.tasks.iter().map(|task| task.needs.clone());
+    let specs = specs.into_iter().zip(needs);
     eyas_tasklist::fold_tasks(specs, &options.inputs_dir, &options.origin).map_err(TasksError::List)
 }
 
@@ -239,8 +240,11 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<Strin
             (None, None) if promised.contains(name) => Some(run_file(name)),
             (None, _) if options.stand_ins => None,
             (None, location) => {
+                // What nodes make lies nowhere. The packed file is a file of its own.
+                let is_made = location.as_deref().is_some_and(|text| MadeLocation::of(text).is_some());
                 let location = location.as_deref().unwrap_or(name);
                 let path = match Url::split(location) {
+                    _ if is_made => None,
                     None => Some(inputs_dir.join(location)),
                     Some(url) => url.path().map(PathBuf::from),
                 };
@@ -541,6 +545,7 @@ pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &s
                 inputs,
                 outputs,
                 cpus: spec.cpus,
+                needs: array.needs.clone(),
                 memory_bytes: spec.memory_bytes,
                 walltime_ns: spec.walltime_ns,
                 retries: spec.retries,

@@ -30,6 +30,7 @@ use crate::model::{
 };
 use crate::naming;
 use eyas_terms::array::{Command, Hints};
+use eyas_terms::needs::{Needs, PARTS};
 use eyas_text::line_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,8 @@ struct TaskExtra {
     command: Option<Command<String>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     env: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<Box<Needs>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -392,6 +395,10 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
         let inputs = uses(t.input_files, t.eyas.input_names, t.eyas.optional_inputs);
         let outputs = uses(t.output_files, t.eyas.output_names, t.eyas.optional_outputs);
         let runtime_ns = seconds_ns(done.runtime_in_seconds, &id)?.filter(|_| !t.eyas.no_runtime);
+        let needs = t.eyas.needs.filter(|needs| !needs.is_empty());
+        if let Some(why) = needs.as_ref().and_then(|needs| needs.check().err()) {
+            return Err(Error::broken(format!("task {} cannot need what it says: {why}", shown(&id))));
+        }
         let task = Task {
             id: t.eyas.id.unwrap_or_else(|| id.clone()),
             stage: t
@@ -402,7 +409,11 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
             env: t.eyas.env,
             inputs,
             outputs,
-            cpus: cpus(done.core_count),
+            cpus: match &needs {
+                Some(needs) if needs.cpu_parts > 0 => needs.cpu_parts.div_ceil(PARTS),
+                _ => cpus(done.core_count),
+            },
+            needs,
             memory_bytes: t.eyas.memory_bytes,
             walltime_ns: t.eyas.walltime_ns,
             retries: t.eyas.retries,
@@ -756,6 +767,7 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
                 stage: (!is_told).then(|| t.stage.clone()),
                 command: t.command.clone().filter(|_| !is_kept),
                 env: t.env.clone(),
+                needs: t.needs.clone(),
                 memory_bytes: t.memory_bytes,
                 walltime_ns: t.walltime_ns,
                 retries: t.retries,

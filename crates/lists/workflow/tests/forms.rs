@@ -50,8 +50,6 @@ fn every_format_can_be_a_task_list_and_come_back() {
     }
 }
 
-/// A workflow that can be done: tasks read only files that earlier tasks write, with names and ids of all
-/// kinds.
 #[test]
 fn a_promised_file_stays_on_the_nodes_in_any_form() {
     let lines = concat!(
@@ -68,6 +66,44 @@ fn a_promised_file_stays_on_the_nodes_in_any_form() {
     assert_eq!(specs[1].inputs, [("x".to_string(), "run:x".to_string())]);
 }
 
+#[test]
+fn packed_inputs_and_needs_are_the_same_in_any_form() {
+    let lines = concat!(
+        r#"{"command":["a"],"inputs":{"z":{"from":"in/z.gz","unpack":"gzip"}}}"#,
+        "\n",
+        r#"{"command":["b"],"inputs":{"d":{"from":"in/d.tar","unpack":"tar"},"c":"in/c"}}"#,
+        "\n",
+        r#"{"command":["c"],"inputs":{"i/":{"from":"run:r","make":["m","{in}","{out}"]}}}"#,
+        "\n",
+        r#"{"command":["d"],"outputs":["run:r"],"container":"image.tar"}"#,
+        "\n",
+        r#"{"command":["e"],"cpus":2.5,"gpus":0.25,"resources":{"licence":2}}"#,
+        "\n",
+        r#"{"command":["f"],"gpus":3}"#,
+        "\n"
+    );
+    let specs = |list: &eyas_tasklist::TaskList| -> Vec<_> {
+        list.arrays.iter().flat_map(|a| (0..a.n_tasks).map(|i| a.expand(i))).collect()
+    };
+    let list = eyas_tasklist::read(lines.as_bytes(), Path::new("/base"), &Default::default()).unwrap();
+    let w = again(&eyas_workflow::from_arrays(&list.arrays, "packed").unwrap());
+    let options = Options { check_inputs: false, ..Options::beside(Path::new("/base/w.json")) };
+    let back = to_list(&w, &options).unwrap();
+    for (task, before) in specs(&back).iter().zip(specs(&list)) {
+        let of = |task: &eyas_terms::array::TaskSpec| (task.inputs.clone(), task.outputs.clone(), task.cpus);
+        assert_eq!(of(task), of(&before));
+    }
+    let needs = |list: &eyas_tasklist::TaskList| -> Vec<_> {
+        list.arrays.iter().flat_map(|a| vec![a.needs.clone(); a.n_tasks as usize]).collect()
+    };
+    assert_eq!(needs(&back), needs(&list));
+    let wrong = written(&w).replace("\"gpu_parts\": 3000", "\"gpu_parts\": 3001");
+    let error = parse(Format::WfFormat, &wrong, "w", None).unwrap_err().to_string();
+    assert!(error.contains("cannot need what it says: `gpus` above 1 is no whole number"), "{error}");
+}
+
+/// A workflow that can be done: tasks read only files that earlier tasks write, with names and ids of all
+/// kinds.
 fn any_workflow() -> impl Strategy<Value = Workflow> {
     let text = "[a-z0-9/ .é_-]{1,8}";
     let command = prop_oneof![
