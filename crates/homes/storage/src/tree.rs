@@ -79,7 +79,8 @@ pub(crate) fn walk(tree: &dyn Tree) -> Result<Names> {
 
 /// The names of the files that match `pattern`, unsorted, some perhaps twice.
 pub(crate) fn glob(tree: &dyn Tree, pattern: &str) -> Result<Names> {
-    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    parts.dedup_by(|part, before| *part == "**" && part == before);
     let mut names = Names::default();
     descend(tree, "", &parts, true, &mut names)?;
     Ok(names)
@@ -177,6 +178,7 @@ mod tests {
         check("b/?/*.t*", &["b/d/e.txt"]);
         check("**/*.fa", &["a.fa", "b.fa", "b/c.fa", "b/d/e.fa", "f/c.fa"]);
         check("**", &["a.fa", "b.fa", "b/c.fa", "b/d/e.fa", "b/d/e.txt", "f/c.fa"]);
+        check("**/**/**", &["a.fa", "b.fa", "b/c.fa", "b/d/e.fa", "b/d/e.txt", "f/c.fa"]);
         check("b/.x/*", &["b/.x/c.fa"]);
         check(".*", &[".h"]);
         check("a.fa", &["a.fa"]);
@@ -185,6 +187,25 @@ mod tests {
         let mut all = walk(&tree).unwrap().found;
         all.sort();
         assert_eq!(all, tree.0);
+    }
+
+    #[test]
+    fn several_double_stars_look_at_each_directory_as_often_as_one() {
+        struct Deep(std::sync::atomic::AtomicUsize);
+        impl Tree for Deep {
+            fn children(&self, directory: &str, _: &str) -> Result<Children> {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let is_last = directory.len() == 24;
+                let directories = if is_last { vec![] } else { vec!["d".into()] };
+                Ok(Children { files: vec!["f".into()], directories, ..Children::default() })
+            }
+        }
+        let looks = |pattern: &str| {
+            let tree = Deep(std::sync::atomic::AtomicUsize::new(0));
+            assert_eq!(glob(&tree, pattern).unwrap().found.len(), 13, "{pattern}");
+            tree.0.into_inner()
+        };
+        assert_eq!(looks("**/**/**/**/f*"), looks("**/f*"));
     }
 
     #[test]

@@ -49,7 +49,9 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     if is_url_pattern(pattern) {
         return glob_url(pattern, base);
     }
-    let parts: Vec<&str> = pattern.split('/').collect();
+    let mut parts: Vec<&str> = pattern.split('/').collect();
+    // Several of them mean what one means, and would look at each directory once for each way to share it among them.
+    parts.dedup_by(|part, before| *part == "**" && part == before);
     let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len() - 1);
     let mut start: String = parts[..n_literal].iter().map(|part| format!("{part}/")).collect();
     let directory = base.join(&start);

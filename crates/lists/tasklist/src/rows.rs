@@ -69,7 +69,8 @@ pub(crate) fn columns(spec: &MapSpec, has_list: bool) -> Result<Vec<Column>> {
             }
         }
     }
-    for (n, column) in columns.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for column in &columns {
         let Name::Text(name) = &column.name else { continue };
         if is_reserved(name) {
             return Err(Error::invalid(format!(
@@ -78,7 +79,7 @@ pub(crate) fn columns(spec: &MapSpec, has_list: bool) -> Result<Vec<Column>> {
             ))
             .hint("give it another name"));
         }
-        if !name.is_empty() && columns[..n].contains(column) {
+        if !name.is_empty() && !seen.insert(name) {
             return Err(Error::invalid(format!("two parameters or columns have the name {}", shown(name)))
                 .hint("give one of them another name"));
         }

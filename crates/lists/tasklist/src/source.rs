@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result, shown};
 use crate::lines::refuse_utf_16;
+use std::collections::HashSet;
 use std::io::Read;
 
 /// A further dimension of a map.
@@ -62,8 +63,9 @@ impl Table {
             return Err(Error::invalid(message).hint(hint).origin(origin).at(1, None));
         }
         table.columns = columns;
-        for (n, name) in table.columns.iter().enumerate() {
-            if !name.is_empty() && table.columns[..n].contains(name) {
+        let mut seen = HashSet::new();
+        for name in &table.columns {
+            if !name.is_empty() && !seen.insert(name) {
                 let message = format!("two columns have the name {}", shown(name));
                 return Err(Error::invalid(message).origin(origin).at(1, None));
             }

@@ -45,35 +45,39 @@ impl Part {
 /// The holes that a text may have, by name. `H` says what stands in a hole.
 #[derive(Clone, Debug)]
 pub struct Holes<H> {
+    /// Those that messages name.
     named: Vec<(String, H)>,
-    /// Messages name this many of the holes, from the front.
-    n_named: usize,
+    /// Those that follow from others.
+    others: Vec<(String, H)>,
 }
 
 impl<H> Default for Holes<H> {
     fn default() -> Holes<H> {
-        Holes { named: vec![], n_named: 0 }
+        Holes { named: vec![], others: vec![] }
     }
 }
 
 impl<H: Copy> Holes<H> {
     /// Adds a hole that messages name.
     pub fn add_named(&mut self, name: impl Into<String>, hole: H) {
-        self.named.insert(self.n_named, (name.into(), hole));
-        self.n_named += 1;
+        self.named.push((name.into(), hole));
     }
 
     /// Adds a hole that messages do not name, because it follows from others.
     pub fn add(&mut self, name: impl Into<String>, hole: H) {
-        self.named.push((name.into(), hole));
+        self.others.push((name.into(), hole));
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(String, H)> {
+        self.named.iter().chain(&self.others)
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.named.iter().map(|(name, _)| name.as_str())
+        self.all().map(|(name, _)| name.as_str())
     }
 
     pub fn get(&self, name: &str) -> Option<H> {
-        self.named.iter().find(|(known, _)| known == name).map(|(_, hole)| *hole)
+        self.all().find(|(known, _)| known == name).map(|(_, hole)| *hole)
     }
 }
 
@@ -103,7 +107,7 @@ pub fn parse<H: Copy>(what: &str, text: &str, known: &Holes<H>) -> Result<Vec<Se
         };
         let name = &rest[1..end];
         let Some(hole) = known.get(name) else {
-            let names: Vec<&str> = known.names().take(known.n_named).collect();
+            let names: Vec<&str> = known.named.iter().map(|(name, _)| name.as_str()).collect();
             let known = match names.is_empty() {
                 true => "no holes are known here".into(),
                 false => {
