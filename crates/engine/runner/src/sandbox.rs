@@ -16,6 +16,7 @@ use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Directories that wait for the next task; more are removed.
@@ -84,10 +85,19 @@ impl Pool {
 
     /// An empty directory.
     pub fn take(&mut self) -> io::Result<Sandbox> {
-        if let Some(sandbox) = self.free.pop() {
-            return Ok(sandbox);
+        while let Some(sandbox) = self.free.pop() {
+            if sandbox.is_unchanged() {
+                return Ok(sandbox);
+            }
         }
-        Sandbox::create(self.new_path())
+        match Sandbox::create(self.new_path()) {
+            // Somebody removed the folder, as cleaners of folders for temporary files do.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::DirBuilder::new().recursive(true).mode(SANDBOX_MODE).create(&self.root)?;
+                Sandbox::create(self.new_path())
+            }
+            made => made,
+        }
     }
 
     /// A path that was not used before, for a sandbox or a file of this slot process; [`clean_leftovers`] finds what is there.
@@ -358,5 +368,20 @@ mod tests {
         fs::remove_dir(&second).unwrap();
         pool.give_back(sandbox);
         assert_ne!(pool.take().unwrap().path, second);
+    }
+
+    #[test]
+    fn a_pool_whose_folder_was_removed_makes_it_again() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("node/sandbox");
+        fs::create_dir_all(&root).unwrap();
+        let mut pool = Pool::new(&root).unwrap();
+        let sandbox = pool.take().unwrap();
+        pool.give_back(sandbox);
+        fs::remove_dir_all(base.path().join("node")).unwrap();
+        for _ in 0..2 {
+            assert!(pool.take().unwrap().path.is_dir(), "one that was free is gone, too");
+        }
+        assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }
