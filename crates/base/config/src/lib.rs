@@ -192,7 +192,12 @@ pub fn places(working: &Path, config_home: Option<&Path>) -> Vec<PathBuf> {
 /// Reads the file at that path. `Ok(None)`: there is none, or none can be seen there, because its folder may not be entered, as
 /// where `HOME` is another user's.
 pub fn read(path: &Path) -> Result<Option<Config>, Error> {
-    match std::fs::read_to_string(path) {
+    // A pipe would be waited for, and a device read for ever.
+    let text = std::fs::metadata(path).and_then(|found| match found.is_file() {
+        true => std::fs::read_to_string(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")),
+    });
+    match text {
         Ok(text) => parse(path, &text).map(Some).map_err(Error::Wrong),
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied && path.symlink_metadata().is_err() => Ok(None),

@@ -198,3 +198,12 @@ fn rules_for_disks_are_read_and_what_is_wrong_elsewhere_takes_nothing_from_them(
         assert_eq!(wrong.home_on, None, "{text}");
     }
 }
+
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE);
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let said = read(&path).unwrap_err().to_string();
+    assert!(said.ends_with("eyas.toml`: it is no file"), "{said}");
+}

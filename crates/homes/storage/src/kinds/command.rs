@@ -330,6 +330,9 @@ impl Declared {
         if crate::scheme::fixed_schemes().any(|scheme| scheme == self.name) {
             return Err("eyas has a home of that name already".into());
         }
+        if self.name == "run" {
+            return Err("`run:` is a file of a run, which stays on the nodes".into());
+        }
         for name in &COMMANDS[..N_NEEDED] {
             if !self.commands.contains_key(*name) {
                 return Err(format!("it has no `{name}`"));
@@ -1303,6 +1306,7 @@ mod tests {
         assert_eq!(plain().check(), Ok(()));
         check(&|home| home.name = "a b".into(), "scheme");
         check(&|home| home.name = "http".into(), "already");
+        check(&|home| home.name = "run".into(), "a file of a run");
         check(&|home| drop(home.commands.remove("stat")), "no `stat`");
         check(&|home| drop(home.commands.insert("got".into(), "x".into())), "`got` is none of");
         check(&|home| drop(home.commands.insert("get".into(), "cat {pth}".into())), "hole {pth}");
