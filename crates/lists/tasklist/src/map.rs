@@ -451,8 +451,9 @@ impl Making<'_> {
 }
 
 impl Making<'_> {
-    /// Refuses output `k` if what stands in its holes leads out of the folder that its template names. The paths of files that are
-    /// mapped over lead anywhere where they begin the template, and so does a hole that is the whole template: then the user says so.
+    /// Refuses output `k` if `..` in its holes leads out of the folder that its template names. The paths of files that are mapped over
+    /// lead anywhere where they begin the template, and so does a hole that is the whole template: then the user says so. A hole at the
+    /// beginning may hold an absolute path or a URL.
     fn require_below(&self, k: usize, texts: &[Text<'_>], value: &dyn Fn(Hole) -> String) -> Result<()> {
         let template = &self.templates.out[k];
         let is_free = match template.first() {
@@ -461,14 +462,13 @@ impl Making<'_> {
             }
             _ => false,
         };
-        let first = match template.first() {
-            Some(Segment::Hole(hole)) if !is_free => Some(*hole),
+        // `{a}/x` names a folder of the root where `a` is empty, which no value says.
+        let mut leads_out = match template.first() {
+            Some(Segment::Hole(hole)) if template.len() > 1 && value(*hole).is_empty() => {
+                Some(*hole).filter(|_| template::fill(template, value).starts_with('/'))
+            }
             _ => None,
         };
-        let whole = template::fill(template, value);
-        let is_elsewhere =
-            whole.starts_with('/') || location::is_url(&whole) || whole.starts_with(location::RUN_FILE);
-        let mut leads_out = first.filter(|_| is_elsewhere);
         // The last part of the path so far, and a hole that a piece of it is from.
         let (mut part, mut of) = (String::new(), None);
         for (n, segment) in template.iter().enumerate() {
@@ -490,7 +490,7 @@ impl Making<'_> {
         let out = shown(&self.spec.out[k]);
         let message = format!("{} leads out of the folder that the output {out} names", shown(&value(hole)));
         Err(Error::invalid(message).hint(
-            "write other folders in the output itself; where a column holds whole paths, it is the whole output, as --out '{COLUMN}'",
+            "write `..` in the output itself; where a column holds whole paths, it is the whole output, as --out '{COLUMN}'",
         ))
     }
 }

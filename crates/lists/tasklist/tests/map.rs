@@ -454,6 +454,8 @@ fn no_hole_leads_out_of_the_folder_that_an_output_names() {
         ("x", "{a}/../y", "x/../y"),
         // The user's own template says that the column holds all of it.
         ("/n/y", "{a}", "/n/y"),
+        ("/n", "{a}/y", "/n/y"),
+        ("s3://b", "{a}/y", "s3://b/y"),
         ("s3://b/y", "{a}", "s3://b/y"),
         ("../n/y", "../{a/}", "../y"),
     ] {
@@ -469,10 +471,7 @@ fn no_hole_leads_out_of_the_folder_that_an_output_names() {
         ("x/../../y", "o/{a}"),
         ("..", "o/{a}"),
         (".", "o/.{a}/y"),
-        ("/etc", "{a}/y"),
         ("", "{a}/y"),
-        ("s3://b", "{a}/y"),
-        ("run:x", "{a}/y"),
         ("../y", "s3://b/o/{a}"),
     ] {
         let error = with(value, out).unwrap_err().to_string();
