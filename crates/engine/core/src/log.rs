@@ -91,7 +91,7 @@ impl TryFrom<LineForm> for Line {
             (Some(event), None, None) => What::In(event),
             (None, Some(action), None) => What::Out(action),
             (None, None, Some(lost)) => What::Lost(lost),
-            _ => return Err("it must have one of `in`, `out` and `lost`"),
+            _ => return Err("it must have either `in` or `out`, or `lost`"),
         };
         Ok(Line { t: form.t, what })
     }
