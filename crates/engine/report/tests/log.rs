@@ -283,6 +283,28 @@ fn a_log_may_end_anywhere() {
     }
 }
 
+/// Wherever one line is lost: the log is read, says what it lacks, and is replayed up to there.
+#[test]
+fn a_log_that_lacks_a_line_says_so() {
+    let (log, dir) = (small(), dir());
+    let lines: Vec<&[u8]> = log.split_inclusive(|byte| *byte == b'\n').collect();
+    for lost in 1..lines.len() {
+        let t = 1 + lost as u64;
+        let line = format!("{{\"t\":{t},\"lost\":{{\"lines\":1,\"from\":{t},\"until\":{t}}}}}\n");
+        let lacking = [&lines[..lost].concat(), line.as_bytes(), &lines[lost + 1..].concat()].concat();
+        std::fs::write(dir.path().join(EVENTS_FILE), lacking).unwrap();
+        let report = metrics(&read(dir.path()).unwrap());
+        let found = eyas_report::lost_lines(&[dir.path().to_path_buf()]).unwrap();
+        assert_eq!((report.lost.map(|lost| lost.lines), found), (Some(1), report.lost), "line {lost}");
+        assert!(
+            eyas_report::html(&report, None).contains("the event log lacks 1 line of 0 s"),
+            "line {lost}"
+        );
+        let outcome = replay(dir.path()).unwrap();
+        assert_eq!((outcome.difference, outcome.n_lacking), (None, 1), "line {lost}");
+    }
+}
+
 fn fails(dir: &Path, log: &[u8], kind: ErrorKind, words: &[&str]) {
     std::fs::write(dir.join(EVENTS_FILE), log).unwrap();
     for error in [read(dir).map(|_| ()).unwrap_err(), replay(dir).map(|_| ()).unwrap_err()] {
