@@ -194,8 +194,9 @@ def test_a_user_has_a_limit_of_tokens(tmp_path: Path) -> None:
 
 def test_cutouts_that_wait_keep_nobody_else_waiting(server: Server) -> None:
     """Each waits in a thread for a node that does not come, and pages are served by threads, too."""
-    targets = (server.survey / "targets.csv").read_text().splitlines()[1].split(",")
-    circle = f"{targets[1]} {targets[2]} 0.002"
+    one = Index(store.connect(f"sqlite:///{server.folder}/portal.db")).find(1)
+    assert one is not None
+    circle = f"{one.ra} {one.dec} 0.002"
 
     def ask(_: int) -> int:
         try:
