@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -142,3 +144,13 @@ def test_each_folder_means_its_own_runs(run: Run, start: Start, tmp_path: Path) 
         waits.wait()
     finally:
         run("down", status=None)
+
+
+def test_a_cluster_keeps_no_lock_of_the_script_that_started_it(eyas: Eyas, tmp_path: Path) -> None:
+    with open(tmp_path / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [str(eyas.path), "up", "--dir", "c", "--nodes", "1"]
+        subprocess.run(command, cwd=tmp_path, env=eyas.env, pass_fds=[lock.fileno()], check=True)
+    with open(tmp_path / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    eyas.run("down", "--join", tmp_path / "c" / "dispatcher" / "join.json")

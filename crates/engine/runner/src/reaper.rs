@@ -53,14 +53,27 @@ pub fn ends_with(command: &mut Command, parent: u32, signal: i32) {
 
 /// Has a command begin with its standard streams alone: what else is open here is not for it.
 pub fn close_others(command: &mut Command) {
-    // SAFETY: a plain system call, after which the new process goes on as it was. What is open stays so until it begins.
+    // SAFETY: see `keep_streams_alone`.
     unsafe {
-        command.pre_exec(|| {
-            match libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        });
+        command.pre_exec(keep_streams_alone);
+    }
+}
+
+/// The same, except on a kernel before Linux 5.11, which does not know how: there the command keeps what our parent had open.
+pub fn close_inherited(command: &mut Command) {
+    // SAFETY: see `keep_streams_alone`.
+    unsafe {
+        command.pre_exec(|| keep_streams_alone().or(Ok(())));
+    }
+}
+
+/// For a process that is about to begin another program. A plain system call, after which this one goes on as it was. What is open
+/// stays so until the other program begins.
+fn keep_streams_alone() -> std::io::Result<()> {
+    // SAFETY: no memory is passed.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

@@ -39,6 +39,8 @@ impl Part {
             // The part has its own process group: a ^C at the terminal is for us to handle, not for the
             // parts.
             std::os::unix::process::CommandExt::process_group(&mut command, 0);
+            // A part may outlive the script that started us. A lock or a pipe of the script's is not for it.
+            eyas_runner::reaper::close_inherited(&mut command);
             command.spawn()
         };
         let mut process = start().map_err(|source| PartError { part: name.into(), source })?;
