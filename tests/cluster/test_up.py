@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 from batch import Batch
-from harness import Eyas, Run, Start, wait_until
+from harness import Eyas, Run, Start, need_program, wait_until
 
 
 @pytest.mark.parametrize("kind", ["fixed", "local", "command"])
@@ -154,3 +156,18 @@ def test_a_cluster_keeps_no_lock_of_the_script_that_started_it(eyas: Eyas, tmp_p
     with open(tmp_path / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     eyas.run("down", "--join", tmp_path / "c" / "dispatcher" / "join.json")
+
+
+def test_a_user_who_may_have_few_processes_is_told_so(eyas: Eyas) -> None:
+    limit = "ulimit -u 4; exec "
+    # Not under pytest's own folder, which other users cannot enter.
+    with tempfile.TemporaryDirectory(prefix="eyas-few-") as folder:
+        program = shutil.copy(eyas.path, folder)
+        if os.geteuid() == 0:
+            os.chmod(folder, 0o777)
+            setpriv = need_program("setpriv", "util-linux")
+            limit += f"{setpriv} --reuid=54321 --regid=54321 --clear-groups "
+        line = f"{limit}{program} dispatcher --dir d --listen 127.0.0.1:0"
+        done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("error: ")) == (4, 1), done
+    assert "error: cannot start 6 threads: " in done.stderr and "ulimit -u" in done.stderr, done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -180,3 +181,27 @@ def test_a_right_that_is_taken_away_is_waited_for_and_one_file_without_it_fails_
         Bucket.is_shut = False
         waiting.wait()
         assert (tmp_path / "y").read_text() == "v"
+
+
+class Stalls(Web):
+    """A file of which the second half never comes."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2000000")
+        self.end_headers()
+        self.wfile.write(b"x" * 1000000)
+        self.wfile.flush()
+        self.rfile.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_copy_that_is_ended_leaves_no_part(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    to = tmp_path / "to"
+    to.mkdir()
+    with serving(Stalls) as address:
+        copy = start("cp", f"{address}/file", "to/file")
+        wait_until(lambda: any(part.stat().st_size for part in to.iterdir()), "a part of it", alive=copy)
+        copy.signal(number)
+        copy.wait(status=130)
+    assert not list(to.iterdir())

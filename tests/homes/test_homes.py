@@ -280,7 +280,7 @@ def test_a_part_of_a_listing_is_not_taken_for_all_of_it(
 
 def test_results_that_cannot_be_shown_are_no_success(eyas_path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    for words in (["ls"], ["ls", "-l"], ["stat"]):
+    for words in (["ls"], ["ls", "-l"], ["stat"], ["ls", "--help"], ["--version"]):
         with open("/dev/full", "w") as full:
             command = [str(eyas_path), *words, str(tmp_path / "file")]
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

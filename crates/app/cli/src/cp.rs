@@ -3,6 +3,7 @@
 //! Names that a listing gives come from outside. One that leads out of the target, or that cannot be a file's there, is left out
 //! and named; the others are copied, and the command fails.
 
+use crate::given_up::COPIES;
 use crate::homes::{self, Moving};
 use crate::{Exit, Fault};
 use clap::Args;
@@ -94,7 +95,8 @@ pub fn copy(
     let stat = opened.stat;
     let (mode, modified_ns) = (stat.version.mode().map(|mode| mode & !umask()), stat.version.modified_ns());
     let mut body = Counted { reader: opened.reader, moved };
-    let put = Put { below: to.below, mode, modified_ns, ..Put::simple(Some(stat.size_bytes)) };
+    let put =
+        Put { below: to.below, mode, modified_ns, fence: &COPIES, ..Put::simple(Some(stat.size_bytes)) };
     let written = homes.put(to.location, &mut body, &put)?;
     Ok((stat, written))
 }
@@ -135,6 +137,7 @@ pub fn copy_all(
     refuse_larger_sets(copies.keys())?;
     let copies: Vec<(Location, Source)> = copies.into_iter().collect();
     let moving = Moving::new(copies.len());
+    COPIES.end_when_asked();
     homes::each(copies.len(), &|n| {
         let (to, from) = &copies[n];
         let below = target.path().filter(|_| into && from.is_listed);

@@ -53,7 +53,7 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
             .map(|membership| GroupOptions { membership, join: args.group }),
         ..DispatcherOptions::local(&args.dir)
     };
-    serve(&service_runtime(), eyas_runtime::dispatcher::run(options))
+    serve(&service_runtime()?, eyas_runtime::dispatcher::run(options))
         .map(|()| Exit::Good)
         .map_err(|e| Fault::new(Exit::Cluster, e))
 }

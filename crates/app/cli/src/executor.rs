@@ -154,7 +154,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if let Some(scratch) = &scratch {
         scratch.begin()?;
     }
-    let runtime = service_runtime();
+    let runtime = service_runtime()?;
     let result = serve(&runtime, eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
     // the process alive.

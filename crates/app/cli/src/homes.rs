@@ -23,6 +23,7 @@ pub fn fault(error: Error) -> Fault {
         ErrorKind::NotFound | ErrorKind::InvalidName | ErrorKind::NotAFile | ErrorKind::Unsupported => {
             Exit::BadInput
         }
+        ErrorKind::GivenUp => Exit::Interrupted,
         _ => Exit::Other,
     };
     Fault::new(exit, error)

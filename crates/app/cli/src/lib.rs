@@ -37,6 +37,7 @@ pub mod figures;
 mod files;
 mod follow;
 mod forget;
+mod given_up;
 mod help;
 mod hints;
 mod home;
@@ -112,7 +113,7 @@ pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     if help::is_overview(&words) {
         tell(&help::overview(program()), words.len() < 2);
-        return ExitCode::from(if words.len() < 2 { Exit::BadInput.code() } else { 0 });
+        return end(Ok(if words.len() < 2 { Exit::BadInput } else { Exit::Good }));
     }
     match profile::expand(words) {
         Ok(words) => live_with(words, |cli: Cli| run(cli.verb)),
@@ -160,7 +161,7 @@ fn live_with<A: Parser>(words: Vec<OsString>, run: impl FnOnce(A) -> Result<Exit
         Err(e) if e.kind() == clap::error::ErrorKind::InvalidUtf8 => end(Err(not_text(&words))),
         Err(e) => {
             tell_usage(&e, &words);
-            ExitCode::from(if e.use_stderr() { Exit::BadInput.code() } else { 0 })
+            end(Ok(if e.use_stderr() { Exit::BadInput } else { Exit::Good }))
         }
     }
 }
@@ -179,7 +180,12 @@ static NOT_SHOWN: OnceLock<std::io::Error> = OnceLock::new();
 
 #[doc(hidden)]
 pub fn show_line(line: std::fmt::Arguments<'_>) {
-    if let Err(error) = writeln!(eyas_text::raw_unless_terminal(), "{line}")
+    note_what_was_shown(writeln!(eyas_text::raw_unless_terminal(), "{line}"));
+}
+
+/// A reader that has seen enough is no failure.
+fn note_what_was_shown(shown: std::io::Result<()>) {
+    if let Err(error) = shown
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
         let _ = NOT_SHOWN.set(error);
@@ -243,7 +249,7 @@ fn resumed_list(words: &[OsString]) -> Option<(&str, &str)> {
 /// Prints help or what is wrong with the words, in colours where they are wanted.
 fn tell(text: &clap::builder::StyledStr, is_error: bool) {
     let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let _ = match (is_error, wants_colours) {
+    let told = match (is_error, wants_colours) {
         (true, true) if eyas_text::stderr_is_terminal() => {
             write!(eyas_text::printed_stderr(), "{}", text.ansi())
         }
@@ -253,6 +259,9 @@ fn tell(text: &clap::builder::StyledStr, is_error: bool) {
         }
         (false, _) => write!(eyas_text::stdout(), "{text}"),
     };
+    if !is_error {
+        note_what_was_shown(told);
+    }
 }
 
 /// The command line of the whole program.

@@ -29,7 +29,7 @@ pub fn relay(args: RelayArgs) -> Result<Exit, Fault> {
     let at = &target.join().address;
     let listen = args.listen.unwrap_or_else(|| listens_for(at, is_loopback(at)).into());
     let options = RelayOptions { target, listen, advertise: args.advertise };
-    let runtime = service_runtime();
+    let runtime = service_runtime()?;
     let result = runtime.block_on(async {
         let mut asked = AskedToEnd::listen()?;
         let (gone, parent_gone) = oneshot::channel();

@@ -42,7 +42,7 @@ pub fn hub(args: HubArgs) -> Result<Exit, Fault> {
     let cannot = |error: IdentityError| Fault::new(Exit::Other, error);
     let identity = Identity::load_or_generate(&dir.join("identity.json")).map_err(cannot)?;
     let join_path = args.join.unwrap_or_else(|| dir.join("hub.json"));
-    service_runtime().block_on(async {
+    service_runtime()?.block_on(async {
         let (listener, bound) = places::listen(&args.listen, &dir)
             .await
             .map_err(|error| Fault::new(Exit::Other, format!("cannot listen on {}: {error}", args.listen)))?;

@@ -163,7 +163,7 @@ fn wait_at_hub(store: Arc<Store>, ready: &Ready, hub: &Path) -> Result<Exit, Fau
     let mut join = ready.join(format!("{} through {}", host_name(), hub.address));
     join.through = Some(Box::new(hub.clone()));
     join.write(&ready.join_path).map_err(cannot)?;
-    service_runtime().block_on(async {
+    service_runtime()?.block_on(async {
         let mut asked = AskedToEnd::listen()?;
         ready.say_ready(&format!("is reached through the hub at {}", hub.address));
         let tell = |now: &AtHub| match now {
@@ -187,7 +187,7 @@ fn listen(store: Arc<Store>, ready: Ready, at: &str, advertise: Option<String>) 
     let port_before = Join::read_of_store(join_path).ok().and_then(|(join, _)| {
         join.address.rsplit_once(':')?.1.parse::<u16>().ok().filter(|_| join.through.is_none())
     });
-    service_runtime().block_on(async {
+    service_runtime()?.block_on(async {
         let (listener, bound) = places::listen(at, dir)
             .await
             .map_err(|error| Fault::new(Exit::Other, format!("cannot listen on {at}: {error}")))?;
