@@ -15,7 +15,7 @@ WORLDS ?= 2200
 
 # Folders of sources are listed too, because a file that was deleted or renamed changes only its folder. The folder of a crate itself
 # is not: tests run there, and what they make for a moment changes it.
-RUST_FILES := Cargo.toml Cargo.lock $(shell find crates -name tests -prune -o -name examples -prune -o \( -type f -o -path '*/src*' \) -print)
+RUST_FILES := Cargo.toml Cargo.lock .cargo/config.toml $(shell find crates -name tests -prune -o -name examples -prune -o \( -type f -o -path '*/src*' \) -print)
 PYTHON_FILES := pyproject.toml $(shell find python/src -name '__pycache__' -prune -o -print)
 
 .PHONY: help build lab install portal demo test test-long fuzz hunt check fix bench docs site release wheel clean
