@@ -882,6 +882,9 @@ fn collectives(page: &mut String, report: &Report) {
             );
         }
         page.push_str("</table></div>\n");
+        page.push_str(
+            "<p class=\"soft\">Both times count from the moment at which all of the files existed, to the last arrival.</p>\n",
+        );
         if report.collectives.len() > COLLECTIVES_SHOWN {
             let _ = writeln!(
                 page,
@@ -900,6 +903,9 @@ fn predicted(c: &CollectiveRow, time: &Unit) -> String {
         (None, Some(Unpredicted::Unsure { expected_ns, factor })) => {
             format!("not known: about {}, within {factor:.1} x", time.show(expected_ns))
         }
+        (None, Some(Unpredicted::Rerun)) => "not known: a task runs again".into(),
+        (None, Some(Unpredicted::NothingLeft)) => "nothing was left to move".into(),
+        (None, Some(Unpredicted::Incomplete)) => "not known: files were never made".into(),
         (None, Some(Unpredicted::First)) => format!("not known: the first {}", c.kind),
         (None, Some(Unpredicted::NotChosen) | None) => "not known: not chosen by time".into(),
     }

@@ -24,7 +24,7 @@ use crate::series::{Series, series};
 use crate::stages::{StageRow, stages};
 use crate::units;
 use crate::verdict::{Verdict, verdict};
-use eyas_core::collective::CollectiveRecord;
+use eyas_core::collective::{CollectiveRecord, Way};
 use eyas_core::log::LostLines;
 use eyas_terms::*;
 use serde::{Deserialize, Serialize};
@@ -122,8 +122,8 @@ pub struct CollectiveRow {
     pub n_wanted: u32,
     pub n_arrived: u32,
     pub arrived_bytes: u64,
-    /// The time from the beginning to the last arrival: as predicted by the cost model (`Zhang12` §VI-A.1),
-    /// and as measured.
+    /// The time from the moment at which all files existed to the last arrival: as predicted at that moment, by the
+    /// cost model (`Zhang12` §VI-A.1) and by what collectives took here before, and as measured.
     pub predicted_ns: Option<u64>,
     /// Why there is no `predicted_ns`.
     pub unpredicted: Option<Unpredicted>,
@@ -138,6 +138,12 @@ pub struct CollectiveRow {
 pub enum Unpredicted {
     /// It was not chosen by its time: copies that one node is sent.
     NotChosen,
+    /// No file moved: the task that made the files ran again.
+    Rerun,
+    /// When the last of its files existed, all of them had arrived.
+    NothingLeft,
+    /// Not all of its files came to exist.
+    Incomplete,
     /// No collective of its kind had ended before.
     First,
     /// Those that had ended let nine in ten expect this time within this factor, which is too large to be promised.
@@ -408,10 +414,13 @@ impl Measure<'_> {
     fn collectives(&self) -> Vec<CollectiveRow> {
         let all = &self.log.collectives;
         let is_first = |c: &CollectiveRecord| {
-            all.iter().all(|other| other.kind != c.kind || other.ended >= c.began || other.n_arrived == 0)
+            all.iter().all(|other| other.kind != c.kind || other.ended >= c.ready() || other.n_arrived == 0)
         };
         let unpredicted = |c: &CollectiveRecord| match c.choice.as_ref().map(|choice| choice.expectation) {
             Some(Some(_)) if c.predicted_ns().is_some() => None,
+            Some(_) if c.way == Way::TaskRerun => Some(Unpredicted::Rerun),
+            Some(None) if c.ready == Some(c.ended) => Some(Unpredicted::NothingLeft),
+            Some(None) if c.n_arrived < c.n_wanted => Some(Unpredicted::Incomplete),
             Some(Some(seen)) if !is_first(c) => {
                 Some(Unpredicted::Unsure { expected_ns: seen.expected_ns, factor: seen.doubt })
             }

@@ -374,6 +374,7 @@ fn a_predicted_time_is_told_only_where_it_is_sure_enough() {
             kind: CollectiveKind::Multicast,
             way,
             began: last.t.plus_ns(began_s * S),
+            ready: None,
             ended: last.t.plus_ns((began_s + 3) * S),
             choice: is_chosen.then_some(choice),
             n_receivers: 1,

@@ -16,6 +16,7 @@
 
 use crate::machine::{Machine, is_default};
 use crate::workload::Workload;
+use eyas_core::collective::CollectiveRecord;
 use eyas_core::event::{AttemptReport, InputReport, Source};
 use eyas_terms::{CacheOutcome, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,9 @@ pub struct Summary {
     pub n_events: u64,
     pub intervals: Vec<Interval>,
     pub series: Series,
+    /// The collectives that have ended.
+    #[serde(skip)]
+    pub collectives: Vec<CollectiveRecord>,
 }
 
 impl Summary {
@@ -245,6 +249,10 @@ impl Recorder {
     /// An output of `bytes` was sent home.
     pub fn landed(&mut self, bytes: u64) {
         self.summary.landed_bytes += bytes;
+    }
+
+    pub fn collective_ended(&mut self, record: CollectiveRecord) {
+        self.summary.collectives.push(record);
     }
 
     /// The dispatcher has refused the run, and says why.

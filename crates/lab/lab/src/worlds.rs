@@ -3,12 +3,16 @@
 //! The line of each world says what the world is and how long it took under each policy. At the end stand the worlds in which
 //! the policy did worst, each with the command that repeats this world alone, and how many worlds took how much longer than with the
 //! best of the other policies. The result of a seed does not depend on how many worlds are simulated at once.
+//!
+//! With `--collectives` nothing is compared with other policies: the predicted times of collectives stand beside the measured times.
 
 use clap::Args;
 use eyas_cli::args::values;
 use eyas_cli::print::{count, plural, size};
 use eyas_cli::sim::{bad, seconds, write_json};
 use eyas_cli::{Exit, Fault};
+use eyas_core::collective::lessons::PROMISE;
+use eyas_core::collective::{CollectiveKind, CollectiveRecord};
 use eyas_core::network::NetworkUse;
 use eyas_core::placement;
 use eyas_papers::experiment::worlds::{self, Compared, World, compare};
@@ -36,6 +40,10 @@ pub struct WorldsArgs {
     /// What `affinity` knows of the network, as `--network` of `eyas run` has it
     #[arg(long, value_name = "HOW", default_value = "off", value_parser = values::network)]
     network: NetworkUse,
+    /// How near the predicted times of collectives are to the measured times, in worlds of stages whose files stay on the nodes, in
+    /// place of comparing policies
+    #[arg(long, conflicts_with_all = ["against", "worst", "at_most", "json"])]
+    collectives: bool,
     /// Number of the worst worlds that are shown at the end
     #[arg(long, value_name = "N", default_value_t = 10)]
     worst: usize,
@@ -66,8 +74,9 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
     for name in args.against.iter().chain(ours) {
         placement::by_name(name, &placement::Config::default()).map_err(bad)?;
     }
-    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let jobs = args.jobs.map_or(processors, |n| n as usize).min(args.seeds as usize);
+    if args.collectives {
+        return compare_predictions(args);
+    }
     writeln!(
         eyas_text::stdout(),
         "eyas {}, seeds {}..{end}: {} against {}",
@@ -76,39 +85,13 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
         args.placement,
         args.against.join(", ")
     )?;
-    // The results by seed, and how many of them are printed: a world is printed when all worlds before it have been.
-    let lived: Mutex<(Vec<Option<Result<Lived, String>>>, usize)> =
-        Mutex::new(((0..args.seeds).map(|_| None).collect(), 0));
-    let next = AtomicUsize::new(0);
-    let live = || loop {
-        let i = next.fetch_add(1, Ordering::Relaxed);
-        if i as u64 >= args.seeds {
-            return;
-        }
-        let mut world = World::from_seed(args.from + i as u64);
+    let live = |seed| {
+        let mut world = World::from_seed(seed);
         world.network = args.network;
-        let compared = compare(&world, &args.placement, &args.against);
-        let compared = compared.map(|compared| Lived { world: describe(&world), compared });
-        let mut all = lived.lock().expect("nobody panics with it");
-        all.0[i] = Some(compared);
-        while let Some(Some(result)) = all.0.get(all.1) {
-            if !args.quiet
-                && let Ok(lived) = result
-            {
-                // The stream is locked for this line only, because every thread writes to it.
-                let _ = writeln!(eyas_text::stdout(), "{}", line(args, all.1, lived));
-            }
-            all.1 += 1;
-        }
+        let compared = compare(&world, &args.placement, &args.against)?;
+        Ok(Lived { world: describe(&world), compared })
     };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..jobs).map(|_| scope.spawn(live)).collect();
-        live();
-        others.into_iter().for_each(|t| t.join().expect("a world does not panic"));
-    });
-    let (all, _) = lived.into_inner().expect("nobody panics with it");
-    let all: Vec<Lived> =
-        all.into_iter().map(|one| one.expect("all have lived")).collect::<Result<_, _>>().map_err(bad)?;
+    let all = each_world(args, live, |seed, lived| line(args, seed, lived))?;
     if let Some(path) = &args.json {
         let of = |(i, l): (usize, &Lived)| {
             serde_json::json!({
@@ -128,6 +111,93 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
         Some(most) if worst > most => Ok(Exit::TasksFailed),
         _ => Ok(Exit::Good),
     }
+}
+
+/// What `live` gives for each seed, in the order of seeds. A world's line is printed when all worlds before it have been.
+fn each_world<T: Send>(
+    args: &WorldsArgs,
+    live: impl Fn(u64) -> Result<T, String> + Sync,
+    line: impl Fn(u64, &T) -> String + Sync,
+) -> Result<Vec<T>, Fault> {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let jobs = args.jobs.map_or(processors, |n| n as usize).min(args.seeds as usize);
+    // The results by seed, and how many of them are printed.
+    let lived: Mutex<(Vec<Option<Result<T, String>>>, usize)> =
+        Mutex::new(((0..args.seeds).map(|_| None).collect(), 0));
+    let next = AtomicUsize::new(0);
+    let live = || loop {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        if i as u64 >= args.seeds {
+            return;
+        }
+        let one = live(args.from + i as u64);
+        let mut all = lived.lock().expect("nobody panics with it");
+        all.0[i] = Some(one);
+        while let Some(Some(result)) = all.0.get(all.1) {
+            if !args.quiet
+                && let Ok(lived) = result
+            {
+                // The stream is locked for this line only, because every thread writes to it.
+                let _ = writeln!(eyas_text::stdout(), "{}", line(args.from + all.1 as u64, lived));
+            }
+            all.1 += 1;
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..jobs).map(|_| scope.spawn(live)).collect();
+        live();
+        others.into_iter().for_each(|t| t.join().expect("a world does not panic"));
+    });
+    let (all, _) = lived.into_inner().expect("nobody panics with it");
+    all.into_iter().map(|one| one.expect("all have lived")).collect::<Result<_, _>>().map_err(bad)
+}
+
+/// Collectives of one kind: how many brought all their files, how many of these had a predicted time, and how many of those times
+/// were near.
+#[derive(Clone, Copy, Default)]
+struct Predictions {
+    n: u64,
+    n_predicted: u64,
+    n_near: u64,
+}
+
+impl Predictions {
+    fn of<'a>(records: impl Iterator<Item = &'a CollectiveRecord>) -> Predictions {
+        let mut sum = Predictions::default();
+        for record in records.filter(|r| r.n_arrived == r.n_wanted && r.n_arrived > 0) {
+            sum.n += 1;
+            let Some(ns) = record.predicted_ns() else { continue };
+            let ratio = ns as f64 / record.measured_ns() as f64;
+            sum.n_predicted += 1;
+            sum.n_near += u64::from((1.0 / PROMISE..=PROMISE).contains(&ratio));
+        }
+        sum
+    }
+
+    fn text(&self, what: &str) -> String {
+        let Predictions { n, n_predicted, n_near } = self;
+        format!("{what}: predicted {n_predicted} of {n}, within {PROMISE} times {n_near}")
+    }
+}
+
+fn compare_predictions(args: &WorldsArgs) -> Result<Exit, Fault> {
+    let live = |seed| {
+        let mut world = World::staying(seed);
+        world.network = args.network;
+        Ok((describe(&world), world.run(&args.placement)?.collectives))
+    };
+    let line = |seed, (world, seen): &(String, Vec<CollectiveRecord>)| {
+        Predictions::of(seen.iter()).text(&format!("{seed:>6} {world}"))
+    };
+    let all = each_world(args, live, line)?;
+    let seen = || all.iter().flat_map(|(_, records)| records);
+    for kind in [CollectiveKind::Multicast, CollectiveKind::Scatter, CollectiveKind::Gather] {
+        let of = Predictions::of(seen().filter(|r| r.kind == kind));
+        writeln!(eyas_text::stdout(), "{}", of.text(&format!("{kind:?}").to_lowercase()))?;
+    }
+    let of = Predictions::of(seen().filter(|r| r.choice.is_some()));
+    writeln!(eyas_text::stdout(), "{}", of.text(&plural(args.seeds, "world")))?;
+    Ok(Exit::Good)
 }
 
 fn describe(world: &World) -> String {
@@ -150,11 +220,11 @@ fn describe(world: &World) -> String {
     )
 }
 
-fn line(args: &WorldsArgs, i: usize, lived: &Lived) -> String {
+fn line(args: &WorldsArgs, seed: u64, lived: &Lived) -> String {
     let times: Vec<String> = lived.compared.others_s.iter().map(|s| seconds(*s)).collect();
     format!(
         "{:>6} {:>6.3}  {:>10} against {}; {}",
-        args.from + i as u64,
+        seed,
         lived.compared.ratio(),
         seconds(lived.compared.makespan_s),
         times.join(", "),

@@ -135,8 +135,23 @@ pub enum CollectiveAction {
     },
     /// Stop fetching these objects, unless an attempt needs them.
     CancelPrefetch { executor: ExecutorId, objects: Vec<ObjectId> },
+    /// All objects of the collective exist now, so that it is known how much is left to be moved.
+    AllExist { collective: CollectiveId, left: Left },
     /// The collective's last want has arrived or was given up.
     Ended { record: CollectiveRecord },
+}
+
+/// What is left to be moved of a collective.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Left {
+    /// Pairs of receiver and object, and their bytes.
+    pub n_objects: u32,
+    pub bytes: u64,
+    /// Nodes that they come from, as far as known.
+    pub n_sources: u32,
+    /// The bytes that all collectives together have to move into or out of the busiest of its nodes, by those that this
+    /// one has to move into or out of one node; at least 1.
+    pub crowd: f64,
 }
 
 type Pair = (ExecutorId, ObjectId);
@@ -151,6 +166,17 @@ enum State {
     Below(ExecutorId),
     Ready(Source),
     Issued(BatchId, Source),
+}
+
+impl State {
+    /// The node that the object comes from, as far as that is known.
+    fn source(self) -> Option<Source> {
+        match self {
+            State::Held | State::Nowhere => None,
+            State::Below(executor) => Some(Source::Peer(executor)),
+            State::Ready(source) | State::Issued(_, source) => Some(source),
+        }
+    }
 }
 
 struct Want {
@@ -220,8 +246,10 @@ struct Live {
     arrived_bytes: u64,
     n_moved: u32,
     n_receivers: u32,
-    /// The objects that a gather which begins with its last file waits for.
+    /// Wanted objects that no node has and that are not to be had from outside either.
     unmade: BTreeSet<ObjectId>,
+    /// All wanted objects exist since then.
+    ready: Option<Timestamp>,
     /// What nodes of a tree of archives pass on and has not arrived there; none of these is among `wants`.
     relays: BTreeSet<Pair>,
 }
@@ -253,6 +281,9 @@ pub struct Collectives {
     n_into: BTreeMap<(CollectiveId, ExecutorId), u32>,
     /// Ready wants by source.
     n_queued: BTreeMap<Source, u32>,
+    /// The bytes that are to be moved into and out of nodes, of wants whose source is known.
+    bytes_into: BTreeMap<ExecutorId, u64>,
+    bytes_from: BTreeMap<Source, u64>,
     /// Wants that failed everywhere, to be tried again at the next tick.
     retry: BTreeSet<Pair>,
     /// Measurements of batches that arrived whole, from peers that had all objects.
@@ -298,6 +329,7 @@ impl Collectives {
             n_moved: 0,
             n_receivers: 0,
             unmade: BTreeSet::new(),
+            ready: None,
             relays: BTreeSet::new(),
         };
         let wanted = plan
@@ -309,7 +341,7 @@ impl Collectives {
             let n_ranks = ranks.len() as u32;
             let rank = *ranks.entry(want.executor).or_insert(n_ranks);
             let pair = (want.executor, want.item.object);
-            if plan.way.waits_for_all() && !want.item.at_home && catalog.n_holders(want.item.object) == 0 {
+            if !want.item.at_home && catalog.n_holders(want.item.object) == 0 {
                 live.unmade.insert(want.item.object);
             }
             match self.wants.entry(pair) {
@@ -329,10 +361,14 @@ impl Collectives {
         }
         live.n_left = live.wants.len() as u32;
         live.n_receivers = ranks.len() as u32;
-        let begins = live.unmade.is_empty();
+        let is_ready = live.unmade.is_empty();
+        live.ready = is_ready.then_some(now);
         self.live.insert(id, live);
-        if begins {
+        if is_ready || !plan.way.waits_for_all() {
             self.place_held(vec![id], catalog);
+        }
+        if is_ready {
+            self.all_exist(id, out);
         }
         self.end_if_done(now, id, catalog, out);
         self.issue(now, catalog, out);
@@ -362,7 +398,9 @@ impl Collectives {
                 for executor in self.receivers_of(object) {
                     self.give_up(now, (executor, object), catalog, out);
                 }
-                self.made(object, catalog);
+                let ready = self.made(now, object);
+                self.place_held(ready.clone(), catalog);
+                ready.into_iter().for_each(|id| self.all_exist(id, out));
             }
             CollectiveEvent::Abandoned { collective } => self.on_abandoned(now, collective, catalog, out),
             CollectiveEvent::Ticked => self.on_ticked(now, catalog, out),
@@ -384,6 +422,33 @@ impl Collectives {
     /// time of the whole path.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         std::mem::take(&mut self.observed)
+    }
+
+    /// All that the collective wants exists, or can be had from outside.
+    pub(super) fn all_exist(&self, id: CollectiveId, out: &mut Vec<CollectiveAction>) {
+        let Some(live) = self.live.get(&id) else { return };
+        let (mut left, mut sources) = (Left { n_objects: live.n_left, ..Left::default() }, BTreeSet::new());
+        let (mut into, mut from) = (BTreeMap::<ExecutorId, u64>::new(), BTreeMap::<Source, u64>::new());
+        let relays = live.relays.iter().map(|pair| (pair, false));
+        for (pair, is_wanted) in live.wants.iter().map(|pair| (pair, true)).chain(relays) {
+            let Some(want) = self.wants.get(pair) else { continue };
+            let bytes = want.item.size_bytes;
+            *into.entry(pair.0).or_default() += bytes;
+            if let Some(source) = want.state.source() {
+                *from.entry(source).or_default() += bytes;
+            }
+            if is_wanted {
+                left.bytes += bytes;
+                sources.insert(want.state.source());
+            }
+        }
+        left.n_sources = sources.len() as u32;
+        let all_into = into.keys().filter_map(|e| self.bytes_into.get(e));
+        let all_from = from.keys().filter_map(|s| self.bytes_from.get(s));
+        let most = into.values().chain(from.values()).max().copied().unwrap_or(0);
+        let most_of_all = all_into.chain(all_from).max().copied().unwrap_or(0);
+        left.crowd = (most_of_all as f64 / most.max(1) as f64).max(1.0);
+        out.push(CollectiveAction::AllExist { collective: id, left });
     }
 
     // ------------------------------------------------------------ ends
@@ -410,6 +475,7 @@ impl Collectives {
             kind: live.kind,
             way: live.way,
             began: live.began,
+            ready: live.ready,
             ended: now,
             choice: live.choice,
             n_receivers: live.n_receivers,
@@ -419,6 +485,16 @@ impl Collectives {
             n_moved: live.n_moved,
         };
         out.push(CollectiveAction::Ended { record });
+    }
+}
+
+/// Lowers a sum, and removes it when it is zero.
+fn take_bytes<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, bytes: u64) {
+    if let Entry::Occupied(mut sum) = sums.entry(key) {
+        *sum.get_mut() = sum.get().saturating_sub(bytes);
+        if *sum.get() == 0 {
+            sum.remove();
+        }
     }
 }
 

@@ -87,6 +87,11 @@ impl GatherCase {
         GatherCase { appearing: self.appearing.iter().map(later).collect(), ..*self }
     }
 
+    /// Only this is left to be moved, and all of it exists.
+    pub fn leave(&mut self, n_objects: u64, bytes: u64, n_sources: u32) {
+        (self.appearing, self.n_sources) = (vec![Appearing { at_s: 0.0, n_objects, bytes }], n_sources);
+    }
+
     pub fn n_objects(&self) -> u64 {
         self.appearing.iter().map(|a| a.n_objects).sum()
     }

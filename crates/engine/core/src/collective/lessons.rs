@@ -8,15 +8,18 @@
 //! leaves out is left out of all of them. But nodes share processors and switches, a request passes the
 //! dispatcher, and makers wait for slots, for other tasks and for their processes. So for each kind of
 //! collective the model's numbers are fitted anew to whole collectives: latency, cost per object, seconds per
-//! byte, a factor on the makers' time, and the cost of each arrival to all nodes together. The links as
-//! measured are the prior. The fitted numbers describe what collectives of that kind meet in this cluster,
+//! byte, and the cost of each arrival to all nodes together. The links as measured are the prior. The fitted numbers describe what collectives of that kind meet in this cluster,
 //! and not one link. How far the lessons differ from them is the remaining uncertainty.
 //!
-//! Collectives that are under way at the same time share links and nodes. How much the others delay one is fitted, too. Such
+//! Times count from the moment at which all files exist: when makers end, nobody can know.
+//!
+//! Collectives that are under way at the same time share links and nodes. What all of them have to move through the busiest of a
+//! collective's nodes is known; how much of it one waits for is fitted, too. Such
 //! collectives meet the same weather, so all of them together are one lesson: each counts for its share.
 //!
 //! Expectations are checked against what the collectives then took. Where more than one in ten was further off than it
-//! should have been, the factor of the next ones is widened by as much.
+//! should have been, the factor of the next ones is widened by as much. Where nine in ten were nearer, and there are enough
+//! of them to say so, it is narrowed.
 //!
 //! Not here: choosing, which [`super::choose`] does with the links.
 
@@ -36,17 +39,19 @@ const WINDOW: usize = 24;
 const FIT_EVERY: u32 = 12;
 /// The assumed cost of one arriving object to the dispatcher and to processors that nodes share, in seconds.
 const ARRIVAL_S: f64 = 100e-6;
-/// The number of fitted numbers: latency, cost per object, seconds per byte, makers' time, cost of an
-/// arrival, and what other collectives under way cost.
-const N: usize = 6;
-/// Nine in ten collectives are assumed to meet numbers within the first factors of the links' numbers, makers
-/// within the fourth of their expected time, and arrivals within the fifth of [`ARRIVAL_S`]. For the last, see [`SHARED`].
-const PRIOR_FACTORS: [f64; N] = [5.0, 5.0, 5.0, 10.0, 30.0, 1.648_721_270_700_128];
-/// With `n` other collectives under way, a collective takes `(1 + n)` to this power times as long as alone. Nine in ten powers are
-/// assumed to lie between 0 (they do not share anything) and 1 (they share the link that holds them up).
+/// The number of fitted numbers: latency, cost per object, seconds per byte, cost of an arrival, and what
+/// other collectives under way cost.
+const N: usize = 5;
+/// Nine in ten collectives are assumed to meet numbers within the first factors of the links' numbers, and arrivals
+/// within the fourth of [`ARRIVAL_S`]. For the last, see [`SHARED`].
+const PRIOR_FACTORS: [f64; N] = [5.0, 5.0, 5.0, 30.0, 1.648_721_270_700_128];
+/// Where the busiest node has `crowd` times as much to move as for this collective alone, it takes `crowd` to this power times as
+/// long as alone. Nine in ten powers are assumed to lie between 0 (what others move is not waited for) and 1 (all of it is).
 const SHARED: f64 = 0.5;
 const ROUNDS: usize = 3;
 const STEPS: usize = 8;
+/// The least power that a doubt is narrowed by.
+const NARROWED_MIN: f64 = 0.2;
 /// Larger uncertainty than this is not distinguished.
 const DOUBT_MAX: f64 = 1e6;
 
@@ -109,8 +114,8 @@ impl Case {
 pub struct Lesson {
     pub case: Case,
     pub way: Way,
-    /// Other collectives that were under way when this one began.
-    pub n_beside: u32,
+    /// What all collectives had to move through its busiest node when it began, by what it had to: [`super::Left`].
+    pub crowd: f64,
     /// Other collectives that were under way for at least a part of the time.
     pub n_met: u32,
     pub took_s: f64,
@@ -167,8 +172,8 @@ struct Kind {
 }
 
 impl Kind {
-    /// The power by which the fitted doubt is widened, at least 1: nine in ten of the checks are within it. As long as there are too
-    /// few checks to say that, all of them are.
+    /// The power by which the fitted doubt is widened or narrowed: nine in ten of the checks are within it. As long as there are too
+    /// few checks to say that, all of them are, and it is at least 1.
     fn widening(&self) -> f64 {
         let mut checks: Vec<Check> = self.checks.iter().copied().collect();
         checks.sort_unstable_by(|a, b| a.off.total_cmp(&b.off));
@@ -179,8 +184,10 @@ impl Kind {
             sum += c.weight;
             sum >= enough
         };
-        let last = checks.iter().find(reaches).or(checks.last());
-        last.map_or(1.0, |check| check.off.max(1.0))
+        match checks.iter().find(reaches) {
+            Some(check) => check.off.max(NARROWED_MIN),
+            None => checks.last().map_or(1.0, |check| check.off.max(1.0)),
+        }
     }
 }
 
@@ -214,15 +221,15 @@ impl Lessons {
         checks.push_back(Check { off, weight: 1.0 / (1.0 + f64::from(n_met)) });
     }
 
-    /// The expectation for a collective, where `around` is the link as measured, and `n_beside` other collectives are under way.
-    pub fn forecast(&mut self, case: &Case, way: Way, around: &LinkModel, n_beside: u32) -> Forecast {
+    /// The expectation for a collective, where `around` is the link as measured, and `crowd` is as in [`Lesson`].
+    pub fn forecast(&mut self, case: &Case, way: Way, around: &LinkModel, crowd: f64) -> Forecast {
         let kind = &mut self.kinds[case.kind()];
         let streams = Streams::default();
         if kind.fitted.is_none() {
             (kind.fitted, kind.n_since) = (Some(fit(&kind.lessons, around, &streams)), 0);
         }
         let fitted = kind.fitted.expect("it was just fitted");
-        let seconds = |x: &[f64; N]| seconds(case, way, n_beside, &fitted.around, x, &streams);
+        let seconds = |x: &[f64; N]| seconds(case, way, crowd, &fitted.around, x, &streams);
         let likely_s = seconds(&fitted.x);
         let off = |axis: &[f64; N]| {
             let at = |sign: f64| std::array::from_fn(|i| fitted.x[i] + sign * axis[i]);
@@ -237,15 +244,15 @@ impl Lessons {
 }
 
 /// The predicted seconds, at least a nanosecond. `x`: the logarithms of the factors, and the difference from [`SHARED`].
-fn seconds(case: &Case, way: Way, n_beside: u32, around: &LinkModel, x: &[f64; N], streams: &Streams) -> f64 {
-    let [latency, per_object, byte, makers, arrival, _] = x.map(libm::exp);
-    let shared = libm::pow(1.0 + f64::from(n_beside), SHARED + x[N - 1]);
+fn seconds(case: &Case, way: Way, crowd: f64, around: &LinkModel, x: &[f64; N], streams: &Streams) -> f64 {
+    let [latency, per_object, byte, arrival, _] = x.map(libm::exp);
+    let shared = libm::pow(crowd, SHARED + x[N - 1]);
     let link = LinkModel {
         latency_s: around.latency_s * latency,
         per_object_s: around.per_object_s * per_object,
         bandwidth_bytes_per_s: around.bandwidth_bytes_per_s / byte,
     };
-    let alone_s = case.seconds(way, &link, makers, streams) + case.n_arrivals() as f64 * ARRIVAL_S * arrival;
+    let alone_s = case.seconds(way, &link, 1.0, streams) + case.n_arrivals() as f64 * ARRIVAL_S * arrival;
     (alone_s * shared).max(1e-9)
 }
 
@@ -256,7 +263,7 @@ fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fit
     let mut weights = vec![1.0; lessons.len()];
     let (mut x, mut noise) = ([0.0; N], fit::NOISE_ASSUMED);
     let ln_s = |lesson: &Lesson, x: &[f64; N]| {
-        libm::log(seconds(&lesson.case, lesson.way, lesson.n_beside, around, x, streams))
+        libm::log(seconds(&lesson.case, lesson.way, lesson.crowd, around, x, streams))
     };
     let n_independent = lessons.iter().map(Lesson::weight).sum::<f64>();
     let error = |lesson: &Lesson, x: &[f64; N]| libm::log(lesson.took_s.max(1e-9)) - ln_s(lesson, x);
@@ -308,8 +315,7 @@ mod tests {
     }
 
     fn gather(n_files: u32, file_bytes: u64) -> Case {
-        let at_s = |i: u32| f64::from(i / 6 + 1) * 5e-3;
-        Case::Gather(GatherCase::new((0..n_files).map(|i| (at_s(i), file_bytes)).collect(), 6))
+        Case::Gather(GatherCase::new((0..n_files).map(|_| (0.0, file_bytes)).collect(), 6))
     }
 
     const SIZES: [(u64, u64); 6] =
@@ -317,17 +323,17 @@ mod tests {
 
     /// Collectives of all sizes, with noise. Gives how many shown predictions are as close as promised, how
     /// many predictions are shown, and how many collectives there are.
-    fn live(makes: impl Fn(u64, u64) -> Case, way: Way, makers: f64, noise: f64) -> (u32, u32, u32) {
+    fn live(makes: impl Fn(u64, u64) -> Case, way: Way, noise: f64) -> (u32, u32, u32) {
         let (mut lessons, mut rng) = (Lessons::default(), Rng::new(9));
         let (mut n_near, mut n_told, mut n) = (0, 0, 0);
         for i in 0..60 {
             let (n_objects, bytes) = SIZES[(i * 5 + i / 6) % 6];
             let case = makes(n_objects, bytes);
-            let forecast = lessons.forecast(&case, way, &LINK, 0);
+            let forecast = lessons.forecast(&case, way, &LINK, 1.0);
             let expectation = forecast.expectation;
             let even = rng.below(2_000_001) as f64 / 1e6 - 1.0;
             let arrivals_s = case.n_arrivals() as f64 * 7e-4;
-            let met_s = case.seconds(way, &MET, makers, &Streams::default()) + arrivals_s;
+            let met_s = case.seconds(way, &MET, 1.0, &Streams::default()) + arrivals_s;
             let took_s = met_s * libm::exp(noise * even);
             let ratio = expectation.expected_ns as f64 / 1e9 / took_s;
             if expectation.doubt <= PROMISE {
@@ -336,7 +342,7 @@ mod tests {
             }
             n += 1;
             lessons.check(&case, &forecast, took_s, 0);
-            lessons.learn(Lesson { case, way, n_beside: 0, n_met: 0, took_s });
+            lessons.learn(Lesson { case, way, crowd: 1.0, n_met: 0, took_s });
         }
         (n_near, n_told, n)
     }
@@ -347,7 +353,7 @@ mod tests {
         let kinds: [(&dyn Fn(u64, u64) -> Case, Way); 2] =
             [(&multicast, chain), (&|n, bytes| gather(n as u32 * 4, bytes), Way::AsyncArchives)];
         for (makes, way) in kinds {
-            let (n_near, n_told, n) = live(makes, way, 4.0, 0.15);
+            let (n_near, n_told, n) = live(makes, way, 0.15);
             assert!(n_told * 2 > n, "{way}: {n_told} of {n} told");
             assert!(n_near * 10 >= n_told * 9, "{way}: {n_near} of {n_told} near");
         }
@@ -355,18 +361,54 @@ mod tests {
 
     #[test]
     fn where_the_same_takes_now_this_and_now_that_nothing_is_told() {
-        let (_, n_told, _) = live(multicast, Way::Pipelined { arity: 1 }, 1.0, 1.5);
+        let (_, n_told, _) = live(multicast, Way::Pipelined { arity: 1 }, 1.5);
         assert_eq!(n_told, 0);
     }
 
     #[test]
     fn the_first_of_its_kind_is_not_told() {
         let mut lessons = Lessons::default();
-        let forecast = lessons.forecast(&multicast(1, 1_000_000), Way::Binomial, &LINK, 0);
+        let forecast = lessons.forecast(&multicast(1, 1_000_000), Way::Binomial, &LINK, 1.0);
         let expectation = forecast.expectation;
         assert!(expectation.doubt > PROMISE && expectation.doubt < 10.0, "{expectation:?}");
         let sent_s = multicast(1, 1_000_000).seconds(Way::Binomial, &LINK, 1.0, &Streams::default());
         assert_eq!(expectation.expected_ns, ((sent_s + 5.0 * ARRIVAL_S) * 1e9) as u64);
+    }
+
+    #[test]
+    fn what_was_nearer_than_its_doubt_narrows_the_next_doubt_after_nine_of_them() {
+        let (mut lessons, way) = (Lessons::default(), Way::Pipelined { arity: 1 });
+        let case = multicast(4, 1_000_000);
+        let first = lessons.forecast(&case, way, &LINK, 1.0);
+        assert!(first.fitted_doubt > 3.0, "{first:?}");
+        let took_s = first.expectation.expected_ns as f64 / 1e9 * 1.7;
+        (0..8).for_each(|_| lessons.check(&case, &first, took_s, 0));
+        assert_eq!(lessons.forecast(&case, way, &LINK, 1.0).expectation.doubt, first.fitted_doubt);
+        lessons.check(&case, &first, took_s, 0);
+        let narrow = lessons.forecast(&case, way, &LINK, 1.0);
+        assert_eq!(narrow.fitted_doubt, first.fitted_doubt);
+        assert!((narrow.expectation.doubt - 1.7).abs() < 0.01, "{narrow:?}");
+    }
+
+    #[test]
+    fn what_others_have_to_move_through_the_same_node_is_waited_for() {
+        let (mut lessons, way) = (Lessons::default(), Way::Pipelined { arity: 1 });
+        let case = multicast(4, 1_000_000);
+        let alone_s = case.seconds(way, &MET, 1.0, &Streams::default());
+        for i in 0..20 {
+            let crowd = f64::from(1 + i % 5);
+            let forecast = lessons.forecast(&case, way, &LINK, crowd);
+            let took_s = alone_s * crowd;
+            lessons.check(&case, &forecast, took_s, 0);
+            lessons.learn(Lesson { case: case.clone(), way, crowd, n_met: 0, took_s });
+        }
+        let of = |lessons: &mut Lessons, crowd| {
+            let expectation = lessons.forecast(&case, way, &LINK, crowd).expectation;
+            assert!(expectation.doubt <= PROMISE, "{expectation:?}");
+            expectation.expected_ns as f64 / 1e9 / alone_s
+        };
+        let (one, five) = (of(&mut lessons, 1.0), of(&mut lessons, 5.0));
+        assert!((0.8..1.25).contains(&one) && (4.0..6.25).contains(&five), "{one} and {five}");
     }
 
     /// Collectives in bursts of `n`, each burst with weather of its own. Gives how many of the promised times were near, and how many
@@ -380,8 +422,8 @@ mod tests {
             let alone_s = case.seconds(way, &MET, 1.0, &Streams::default());
             let took_s = alone_s * f64::from(n) * weather(burst);
             let forecasts: Vec<Forecast> =
-                (0..n).map(|beside| lessons.forecast(&case, way, &LINK, beside)).collect();
-            for (n_beside, forecast) in (0..n).zip(forecasts) {
+                (1..=n).map(|crowd| lessons.forecast(&case, way, &LINK, f64::from(crowd))).collect();
+            for (crowd, forecast) in (1..=n).map(f64::from).zip(forecasts) {
                 let Expectation { expected_ns, doubt } = forecast.expectation;
                 if doubt <= PROMISE && burst >= 3 {
                     let ratio = expected_ns as f64 / 1e9 / took_s;
@@ -389,7 +431,7 @@ mod tests {
                     n_near += u32::from((1.0 / PROMISE..=PROMISE).contains(&ratio));
                 }
                 lessons.check(&case, &forecast, took_s, n - 1);
-                lessons.learn(Lesson { case: case.clone(), way, n_beside, n_met: n - 1, took_s });
+                lessons.learn(Lesson { case: case.clone(), way, crowd, n_met: n - 1, took_s });
             }
         }
         (n_near, n_promised)
@@ -407,15 +449,15 @@ mod tests {
         let case = multicast(4, 1_000_000);
         let took_s = case.seconds(way, &MET, 1.0, &Streams::default());
         for _ in 0..20 {
-            let forecast = lessons.forecast(&case, way, &LINK, 0);
+            let forecast = lessons.forecast(&case, way, &LINK, 1.0);
             lessons.check(&case, &forecast, took_s, 0);
-            lessons.learn(Lesson { case: case.clone(), way, n_beside: 0, n_met: 0, took_s });
+            lessons.learn(Lesson { case: case.clone(), way, crowd: 1.0, n_met: 0, took_s });
         }
-        let sure = lessons.forecast(&case, way, &LINK, 0);
+        let sure = lessons.forecast(&case, way, &LINK, 1.0);
         assert!(sure.expectation.doubt <= PROMISE, "{sure:?}");
         // Three that took four times as long and teach nothing, as they had to change their sources.
         (0..3).for_each(|_| lessons.check(&case, &sure, 4.0 * took_s, 0));
-        let wide = lessons.forecast(&case, way, &LINK, 0);
+        let wide = lessons.forecast(&case, way, &LINK, 1.0);
         assert_eq!(wide.fitted_doubt, sure.fitted_doubt);
         assert!(wide.expectation.doubt > 3.0, "{wide:?}");
     }

@@ -27,7 +27,7 @@ pub mod lessons;
 pub mod links;
 pub mod plan;
 
-pub use carry::{CarryConfig, CollectiveAction, CollectiveEvent, Collectives};
+pub use carry::{CarryConfig, CollectiveAction, CollectiveEvent, Collectives, Left};
 pub use choose::{Choice, Outlook, RerunCase, choose_gather, choose_multicast, choose_scatter};
 pub use lessons::{Case, Expectation, Forecast, Lesson, Lessons};
 pub use links::{Estimate, LinkEstimator, LinkModel, Links, Observation};
@@ -121,6 +121,9 @@ pub struct CollectiveRecord {
     pub kind: CollectiveKind,
     pub way: Way,
     pub began: Timestamp,
+    /// All objects that it wanted existed since then. `None`: not all of them came to exist, or the log is older.
+    #[serde(default)]
+    pub ready: Option<Timestamp>,
     pub ended: Timestamp,
     /// The cost model's predictions for this way when it was chosen, and for the other ways.
     pub choice: Option<Choice>,
@@ -135,9 +138,13 @@ pub struct CollectiveRecord {
 }
 
 impl CollectiveRecord {
-    /// Time from the beginning to the last arrival.
+    /// The moment from which the data was there to be moved. Before it, a gather waits for the tasks that make its files.
+    pub fn ready(&self) -> Timestamp {
+        self.ready.unwrap_or(self.began)
+    }
+    /// Time from [`Self::ready`] to the last arrival.
     pub fn measured_ns(&self) -> u64 {
-        self.ended.since_ns(self.began)
+        self.ended.since_ns(self.ready())
     }
     /// The predicted time, if it is sure enough to be shown: see [`lessons::PROMISE`].
     pub fn predicted_ns(&self) -> Option<u64> {

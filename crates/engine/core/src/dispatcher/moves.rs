@@ -28,7 +28,7 @@ use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams, T
 use crate::collective::plan::{self, Item, Plan};
 use crate::collective::{
     Case, Choice, CollectiveAction, CollectiveEvent, CollectiveId, CollectiveRecord, Collectives, Forecast,
-    Lesson, Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
+    Left, Lesson, Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
 use crate::event::{Action, AssignedInput, InputReport, Making, Source, TransferErrorKind};
@@ -109,8 +109,9 @@ pub(super) struct Moves {
     lessons: Lessons,
     /// What is known of the collectives under way, to learn from how long they take.
     expected: BTreeMap<CollectiveId, Expected>,
-    /// Collectives that have begun so far.
+    /// Collectives of which all objects have come to exist so far, and those of them that are under way.
     n_begun: u32,
+    n_moving: u32,
     /// What happened to replicas and executors and has not been passed on to the collectives yet.
     pub pending: Vec<CollectiveEvent>,
     /// Tasks that gather and whose collective has not been decided on.
@@ -133,8 +134,15 @@ pub(super) struct Moves {
 /// A collective under way.
 struct Expected {
     case: Case,
+    way: Way,
+    moving: Option<Moving>,
+}
+
+/// A collective of which all objects exist, so that its time was predicted.
+struct Moving {
     forecast: Forecast,
-    /// Collectives that were under way when this one began, and that had begun until then.
+    crowd: f64,
+    /// Others that were moving when this one began to, and that had begun to until then.
     n_beside: u32,
     n_begun: u32,
 }
@@ -154,19 +162,42 @@ impl Moves {
         self.gathers.contains(&task) || self.roots.contains_key(&task)
     }
 
-    /// Learns from a collective that has ended. A collective that could not bring all files, or had to look
-    /// for other sources, teaches nothing.
-    fn learn_from(&mut self, record: &CollectiveRecord) {
-        let Some(expected) = self.expected.remove(&record.collective) else { return };
+    /// All objects of the collective exist: from now on it is known what has to be moved, and its time is predicted.
+    fn expect(&mut self, collective: CollectiveId, left: &Left) {
+        let Some(Expected { case, way, moving }) = self.expected.get_mut(&collective) else { return };
+        if let Case::Gather(gather) = case {
+            gather.leave(u64::from(left.n_objects), left.bytes, left.n_sources);
+        }
+        if left.n_objects == 0 {
+            return;
+        }
+        let forecast = self.lessons.forecast(case, *way, &self.peer.link(), left.crowd);
+        self.n_begun = self.n_begun.wrapping_add(1);
+        let (n_beside, n_begun) = (self.n_moving, self.n_begun);
+        *moving = Some(Moving { forecast, crowd: left.crowd, n_beside, n_begun });
+        self.n_moving += 1;
+    }
+
+    /// A collective has ended: notes in its record what was expected of it, and learns from it. A collective that could not bring
+    /// all files, or had to look for other sources, teaches nothing.
+    fn learn_from(&mut self, record: &mut CollectiveRecord) {
+        let Some(Expected { case, moving: Some(moving), .. }) = self.expected.remove(&record.collective)
+        else {
+            return;
+        };
+        self.n_moving -= 1;
+        let Moving { forecast, crowd, n_beside, n_begun } = moving;
+        if let Some(choice) = &mut record.choice {
+            choice.expectation = Some(forecast.expectation);
+        }
         if record.n_arrived == 0 {
             return;
         }
-        let Expected { case, forecast, n_beside, n_begun } = expected;
         let n_met = n_beside + self.n_begun.wrapping_sub(n_begun);
         let took_s = record.measured_ns() as f64 / 1e9;
         self.lessons.check(&case, &forecast, took_s, n_met);
         if record.n_arrived == record.n_wanted && record.n_moved == 0 {
-            self.lessons.learn(Lesson { case, way: record.way, n_beside, n_met, took_s });
+            self.lessons.learn(Lesson { case, way: record.way, crowd, n_met, took_s });
         }
     }
 
@@ -330,21 +361,18 @@ impl Moves {
         out.extend(found.into_iter().map(|evidence| Action::FoundPattern { run, evidence }));
     }
 
-    /// Begins a collective that was chosen, and notes how long it is expected to take.
+    /// Begins a collective that was chosen; how long it takes is predicted when all its objects exist.
     pub(super) fn begin_chosen(
         &mut self,
         work: &Workload,
         now: Timestamp,
         plan: &Plan,
-        mut choice: Choice,
+        choice: Choice,
         case: Case,
     ) -> CollectiveId {
-        let n_beside = self.expected.len() as u32;
-        let forecast = self.lessons.forecast(&case, choice.way, &choice.link, n_beside);
-        choice.expectation = Some(forecast.expectation);
+        let way = choice.way;
         let id = self.begin(work, now, plan, Some(choice));
-        self.n_begun = self.n_begun.wrapping_add(1);
-        self.expected.insert(id, Expected { case, forecast, n_beside, n_begun: self.n_begun });
+        self.expected.insert(id, Expected { case, way, moving: None });
         id
     }
 
@@ -879,8 +907,9 @@ impl Dispatcher {
                     CollectiveAction::CancelPrefetch { executor, objects } => {
                         out.push(Action::CancelPrefetch { executor, objects })
                     }
-                    CollectiveAction::Ended { record } => {
-                        self.moves.learn_from(&record);
+                    CollectiveAction::AllExist { collective, left } => self.moves.expect(collective, &left),
+                    CollectiveAction::Ended { mut record } => {
+                        self.moves.learn_from(&mut record);
                         self.pushes.collective_ended(record.collective);
                         out.push(Action::EndCollective { record });
                     }

@@ -224,6 +224,7 @@ impl Dispatcher {
             kind: CollectiveKind::Multicast,
             way: Way::TaskRerun,
             began: now,
+            ready: Some(now),
             ended: now,
             choice,
             n_receivers: targets.len() as u32,

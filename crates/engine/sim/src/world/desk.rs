@@ -199,9 +199,9 @@ impl Desk {
                 self.inbox.push_back(Event::AttemptGivenUp { task, attempt })
             }
             Action::RecordGivesOut => self.inbox.push_back(Event::GivesOut),
+            Action::EndCollective { record: ended } => record.recorder.collective_ended(ended),
             // These actions are only for the event log.
             Action::FoundPattern { .. }
-            | Action::EndCollective { .. }
             | Action::BeginPhase { .. }
             | Action::BeginPush { .. }
             | Action::EndPush { .. } => {}

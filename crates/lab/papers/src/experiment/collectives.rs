@@ -516,7 +516,7 @@ impl Network<'_> {
                 }
                 // Objects that are asked of another source now still come from the first source, too; the
                 // first arrival counts.
-                CollectiveAction::CancelPrefetch { .. } => {}
+                CollectiveAction::CancelPrefetch { .. } | CollectiveAction::AllExist { .. } => {}
                 CollectiveAction::Ended { .. } => self.ended_ns = Some(self.now_ns),
             }
         }

@@ -32,7 +32,8 @@ use eyas_sim::world::{Scheduling, simulate};
 use eyas_terms::Timestamp;
 use eyas_terms::array::{Pattern, TaskArray};
 use eyas_terms::rng::Rng;
-use rustc_hash::FxHashMap;
+use eyas_terms::run_file;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -157,10 +158,33 @@ impl WorkTimes {
 
 impl World {
     pub fn from_seed(seed: u64) -> World {
+        World::drawn(seed, None)
+    }
+
+    /// The world of a seed, but with tasks in stages, and what a stage makes for another one stays on the nodes. (In other worlds
+    /// all files go home.)
+    pub fn staying(seed: u64) -> World {
+        let mut world = World::drawn(seed, Some(Kind::Stages));
+        let read: FxHashSet<String> = world.tasks.iter().flat_map(|t| &t.inputs).cloned().collect();
+        let made = world.tasks.iter().flat_map(|t| &t.outputs).filter(|f| read.contains(*f)).cloned();
+        let named: FxHashMap<String, String> =
+            made.map(|f| (run_file(&f), f)).map(|(to, f)| (f, to)).collect();
+        for name in world.tasks.iter_mut().flat_map(|t| t.inputs.iter_mut().chain(&mut t.outputs)) {
+            if let Some(named) = named.get(name) {
+                name.clone_from(named);
+            }
+        }
+        let sizes = std::mem::take(&mut world.sizes).into_iter();
+        world.sizes = sizes.map(|(f, bytes)| (named.get(&f).cloned().unwrap_or(f), bytes)).collect();
+        world
+    }
+
+    fn drawn(seed: u64, kind: Option<Kind>) -> World {
         let mut draw = Draw(Rng::new(seed ^ 0x5eed_0f30_71d5));
         // The states of neighbouring seeds are close, but the numbers made from them have nothing in common.
         draw.0.next_u64();
-        let kind = draw.one_of(&Kind::ALL);
+        let any = draw.one_of(&Kind::ALL);
+        let kind = kind.unwrap_or(any);
         let nodes = draw.count(2, 128) as u32;
         let slots_per_node = draw.one_of(&[1, 1, 2, 4, 8]);
         let home_bytes_per_s = draw.log(5e6, 50e9);

@@ -225,6 +225,8 @@ impl Collectives {
         let Some(want) = self.wants.get_mut(&pair) else { return };
         let State::Issued(id, source) = want.state else { return };
         want.state = State::Nowhere;
+        let bytes = want.item.size_bytes;
+        self.count_bytes(pair.0, Some(source), None, bytes);
         let batch = self.batches.get_mut(&id).expect("an issued want has a batch");
         batch.objects.retain(|o| *o != pair.1);
         if !batch.objects.is_empty() {

@@ -25,7 +25,12 @@ impl Collectives {
         assert_eq!(self.n_in.values().sum::<u32>() as usize, self.batches.len());
         assert_eq!(self.n_out.values().sum::<u32>() as usize, self.batches.len());
         assert!(self.open.is_empty());
+        let (mut bytes_into, mut bytes_from) = (BTreeMap::<_, u64>::new(), BTreeMap::<_, u64>::new());
         for (pair, want) in &self.wants {
+            if let Some(source) = want.state.source().filter(|_| want.item.size_bytes > 0) {
+                *bytes_into.entry(pair.0).or_default() += want.item.size_bytes;
+                *bytes_from.entry(source).or_default() += want.item.size_bytes;
+            }
             assert!(self.wanting[&pair.1].contains(&pair.0));
             assert!(
                 !want.collectives.is_empty() && want.collectives.iter().all(|c| self.live.contains_key(c))
@@ -47,6 +52,15 @@ impl Collectives {
                 State::Held | State::Nowhere => {}
             }
         }
+        let holds = |sums: &BTreeMap<_, u64>, executor| sums.get(executor).copied().unwrap_or(0);
+        assert!(
+            self.bytes_into
+                .keys()
+                .chain(bytes_into.keys())
+                .all(|e| holds(&self.bytes_into, e) == holds(&bytes_into, e))
+        );
+        assert!(bytes_from.iter().all(|(s, bytes)| self.bytes_from.get(s) == Some(bytes)));
+        assert_eq!(self.bytes_from.values().sum::<u64>(), bytes_from.values().sum::<u64>());
         for (executor, blocked) in &self.blocked_in {
             let is_full = self.n_in.get(executor) == Some(&self.config.in_max);
             let is_in_round = |id: &QueueId| self.n_into.contains_key(&(id.0, *executor));

@@ -22,6 +22,7 @@ impl Collectives {
         }
         let pair = (executor, object);
         self.observe(now, pair);
+        let ready = self.made(now, object);
         if let Some(want) = self.leave(pair) {
             for id in &want.collectives {
                 let Some(live) = self.live.get_mut(id) else { continue };
@@ -34,13 +35,14 @@ impl Collectives {
                 self.end_if_done(now, *id, catalog, out);
             }
         }
-        self.made(object, catalog);
+        self.place_held(ready.clone(), catalog);
         for receiver in self.receivers_of(object) {
             if self.wants.get(&(receiver, object)).is_some_and(|w| w.state == State::Nowhere) {
                 self.place((receiver, object), catalog);
             }
         }
         self.place_below(pair, catalog);
+        ready.into_iter().for_each(|id| self.all_exist(id, out));
     }
 
     /// An object has arrived, perhaps the last one of its batch.
@@ -60,15 +62,16 @@ impl Collectives {
         }
     }
 
-    /// The object has been made, so collective gathers no longer wait for it.
-    pub(super) fn made(&mut self, object: ObjectId, catalog: &Catalog) {
-        let mut begun = vec![];
+    /// The object exists, or nobody waits for it any more. Gives the collectives of which all objects exist now.
+    pub(super) fn made(&mut self, now: Timestamp, object: ObjectId) -> Vec<CollectiveId> {
+        let mut ready = vec![];
         for (id, live) in &mut self.live {
             if live.unmade.remove(&object) && live.unmade.is_empty() {
-                begun.push(*id);
+                live.ready = Some(now);
+                ready.push(*id);
             }
         }
-        self.place_held(begun, catalog);
+        ready
     }
 
     /// These collectives begin.

@@ -22,6 +22,7 @@ struct World {
     asked: BTreeMap<Pair, (BatchId, Vec<Source>)>,
     /// In the order in which each batch is carried out.
     batches: BTreeMap<BatchId, (ExecutorId, VecDeque<ObjectId>)>,
+    all_exist: Vec<(CollectiveId, Left)>,
     ended: Vec<CollectiveRecord>,
 }
 
@@ -40,6 +41,7 @@ impl World {
             now: Timestamp(0),
             asked: BTreeMap::new(),
             batches: BTreeMap::new(),
+            all_exist: vec![],
             ended: vec![],
         }
     }
@@ -59,6 +61,7 @@ impl World {
                         self.forget(executor, object);
                     }
                 }
+                CollectiveAction::AllExist { collective, left } => self.all_exist.push((collective, left)),
                 CollectiveAction::Ended { record } => self.ended.push(record),
             }
         }
@@ -155,6 +158,53 @@ fn who_holds_an_object_unheard_of_closes_no_circle() {
     w.tell(CollectiveEvent::ReplicaAdded { executor: ExecutorId(2), object: ObjectId(0) });
     [1, 3, 6].into_iter().for_each(|e| w.arrive(e, 0));
     assert_eq!((w.core.n_live(), w.ended.len()), (0, 2));
+}
+
+#[test]
+fn a_gather_says_when_all_its_files_exist_and_what_is_left_then() {
+    let mut w = World::new(4, CarryConfig::default());
+    w.arrive(1, 1);
+    let items: Vec<Item> = (1..4).map(item).collect();
+    let id = w.begin(&plan::gather(&items, ExecutorId(0), Way::AsyncGather));
+    w.arrive(0, 1);
+    w.now = Timestamp(5);
+    w.arrive(2, 2);
+    assert_eq!(w.all_exist, []);
+    w.now = Timestamp(9);
+    w.arrive(3, 3);
+    let left = Left { n_objects: 2, bytes: 2 * SIZE, n_sources: 2, crowd: 1.0 };
+    assert_eq!(w.all_exist, [(id, left)]);
+    w.now = Timestamp(19);
+    w.arrive(0, 2);
+    w.arrive(0, 3);
+    let record = &w.ended[0];
+    assert_eq!((record.began, record.ready, record.measured_ns()), (Timestamp(0), Some(Timestamp(9)), 10));
+}
+
+#[test]
+fn where_the_last_file_is_made_at_the_root_nothing_is_left() {
+    let mut w = World::new(2, CarryConfig::default());
+    w.arrive(1, 1);
+    w.begin(&plan::gather(&[item(1), item(2)], ExecutorId(0), Way::AsyncArchives));
+    w.arrive(0, 1);
+    w.now = Timestamp(7);
+    w.arrive(0, 2);
+    assert_eq!((w.ended[0].ready, w.ended[0].measured_ns()), (Some(Timestamp(7)), 0));
+    assert_eq!(w.all_exist, []);
+}
+
+#[test]
+fn what_others_bring_to_the_same_node_is_told() {
+    let mut w = World::new(4, CarryConfig::default());
+    (1..4).for_each(|n| w.arrive(n, n));
+    let gather = |n: u32, root: u32| plan::gather(&[item(n)], ExecutorId(root), Way::CollectiveGather);
+    (1..4).for_each(|n| _ = w.begin(&gather(n, 0)));
+    let crowds = |w: &World| w.all_exist.iter().map(|(_, left)| left.crowd).collect::<Vec<f64>>();
+    assert_eq!(crowds(&w), [1.0, 2.0, 3.0]);
+    (1..4).for_each(|n| w.arrive(0, n));
+    w.arrive(1, 9);
+    w.begin(&gather(9, 2));
+    assert_eq!(crowds(&w)[3], 1.0);
 }
 
 #[test]

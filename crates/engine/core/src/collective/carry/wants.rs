@@ -1,6 +1,6 @@
 //! The states of wants: which source each shall come from, and what happens to the wants behind it.
 
-use super::{CollectiveAction, Collectives, HOLDERS_SEEN, Pair, State, Want};
+use super::{CollectiveAction, Collectives, HOLDERS_SEEN, Pair, State, Want, take_bytes};
 use crate::catalog::Catalog;
 use crate::collective::{CollectiveId, CollectiveKind, Way, plan};
 use crate::event::Source;
@@ -86,8 +86,11 @@ impl Collectives {
         {
             *n = n.saturating_sub(1);
         }
+        let (old, bytes) = (want.state.source(), want.item.size_bytes);
         want.state = state;
         want.asked |= matches!(state, State::Issued(..));
+        self.count_bytes(pair.0, old, state.source(), bytes);
+        let want = &self.wants[&pair];
         match state {
             State::Below(parent) => self.below.entry((parent, pair.1)).or_default().push(pair.0),
             State::Ready(source) => {
@@ -99,6 +102,24 @@ impl Collectives {
                 self.open.insert(id);
             }
             State::Held | State::Nowhere | State::Issued(..) => {}
+        }
+    }
+
+    /// A want of `bytes` shall come from `new` in place of `old`.
+    pub(super) fn count_bytes(
+        &mut self,
+        receiver: ExecutorId,
+        old: Option<Source>,
+        new: Option<Source>,
+        bytes: u64,
+    ) {
+        if let Some(old) = old {
+            take_bytes(&mut self.bytes_into, receiver, bytes);
+            take_bytes(&mut self.bytes_from, old, bytes);
+        }
+        if let Some(new) = new {
+            *self.bytes_into.entry(receiver).or_default() += bytes;
+            *self.bytes_from.entry(new).or_default() += bytes;
         }
     }
 
@@ -199,6 +220,7 @@ impl Collectives {
     pub(super) fn leave(&mut self, pair: Pair) -> Option<Want> {
         self.unissue(pair);
         let want = self.wants.remove(&pair)?;
+        self.count_bytes(pair.0, want.state.source(), None, want.item.size_bytes);
         if let State::Ready(source) = want.state
             && let Some(n) = self.n_queued.get_mut(&source)
         {
@@ -236,12 +258,14 @@ impl Collectives {
                 live.n_left -= 1;
                 // The making of the object will no longer be reported here.
                 if live.unmade.remove(&pair.1) && live.unmade.is_empty() {
+                    live.ready = Some(now);
                     begun.push(id);
                 }
                 self.end_if_done(now, id, catalog, out);
             }
         }
-        self.place_held(begun, catalog);
+        self.place_held(begun.clone(), catalog);
+        begun.into_iter().for_each(|id| self.all_exist(id, out));
     }
 
     /// `gone` will not have the object, so its children get its parent.
