@@ -152,7 +152,7 @@ fn each_world<T: Send>(
     all.into_iter().map(|one| one.expect("all have lived")).collect::<Result<_, _>>().map_err(bad)
 }
 
-/// Collectives of one kind: how many brought all their files, how many of these had a predicted time, and how many of those times
+/// Collectives of one kind: how many had something to bring and brought all of it, how many of these had a predicted time, and how many of those times
 /// were near.
 #[derive(Clone, Copy, Default)]
 struct Predictions {
@@ -164,7 +164,7 @@ struct Predictions {
 impl Predictions {
     fn of<'a>(records: impl Iterator<Item = &'a CollectiveRecord>) -> Predictions {
         let mut sum = Predictions::default();
-        for record in records.filter(|r| r.n_arrived == r.n_wanted && r.n_arrived > 0) {
+        for record in records.filter(|r| r.n_arrived == r.n_wanted && r.measured_ns() > 0) {
             sum.n += 1;
             let Some(ns) = record.predicted_ns() else { continue };
             let ratio = ns as f64 / record.measured_ns() as f64;

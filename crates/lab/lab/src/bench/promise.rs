@@ -114,11 +114,9 @@ fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
     // Grouped by kind and by bytes of a file.
     let mut groups: BTreeMap<(CollectiveKind, u64), Vec<SeenCollective>> = BTreeMap::new();
     for record in records {
-        let Some(choice) =
-            record.choice.as_ref().filter(|_| record.n_arrived == record.n_wanted && record.n_arrived > 0)
-        else {
-            continue;
-        };
+        // Where the last file was made when all others had come, nothing is left to be predicted.
+        let is_whole = record.n_arrived == record.n_wanted && record.measured_ns() > 0;
+        let Some(choice) = record.choice.as_ref().filter(|_| is_whole) else { continue };
         let expected_ns = choice.expectation.map_or(choice.predicted_ns, |e| e.expected_ns);
         let seen = SeenCollective {
             predicted_s: expected_ns as f64 / 1e9,
