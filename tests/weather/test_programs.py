@@ -127,6 +127,27 @@ def test_a_program_that_goes_wrong_fails_alone(
     assert not (tmp_path / "out.txt").exists()
 
 
+def test_a_program_that_no_folder_has_is_looked_for_before_anything_starts(
+    run: Run, eyas: Eyas, tmp_path: Path
+) -> None:
+    done = run("map", "--range", "0..1000", "--", "nosuch", "{index}", cwd=tmp_path, status=2)
+    assert "command not found: `nosuch` is in no folder of PATH (" in done.stderr
+    assert "so no task was started" in done.stderr and "install it" in done.stderr
+    (tmp_path / "nosuch").write_text("#!/bin/sh\n")
+    done = run("map", "--range", "0..3", "--", "nosuch", "{index}", cwd=tmp_path, status=2)
+    assert "`--with nosuch`" in done.stderr and "`./nosuch`" in done.stderr
+    listed = write_list(
+        tmp_path / "tasks.jsonl", {"command": ["true"]}, {"command": ["nosuch"]}, {"command": ["nosuch", "1"]}
+    )
+    done = run("run", listed, cwd=tmp_path, status=1)
+    assert "2 of 3 tasks will fail for such a reason" in done.stderr
+    assert "1 done, 2 failed, 0 cancelled" in done.stderr
+    # A task may have a PATH of its own.
+    (tmp_path / "nosuch").chmod(0o755)
+    own: Json = {"command": ["nosuch"], "env": {"PATH": str(tmp_path)}}
+    run("run", write_list(tmp_path / "own.jsonl", own), cwd=tmp_path)
+
+
 def test_pages_of_a_mapped_file_are_no_memory_of_the_task(
     beside: Callable[..., Finished], tmp_path: Path
 ) -> None:

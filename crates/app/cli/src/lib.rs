@@ -56,6 +56,7 @@ pub mod print;
 mod printed;
 mod probe;
 mod profile;
+mod programs;
 mod progress;
 mod provide;
 mod provider;

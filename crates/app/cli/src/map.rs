@@ -8,6 +8,7 @@ use crate::equipment;
 use crate::help::{self, EXIT_STATUS};
 use crate::hints::{self, MapWords};
 use crate::print::{plural, reason};
+use crate::programs;
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, may_print, nothing_to_do, run_list, what_is_left};
@@ -302,6 +303,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     }
     let is_here = join.is_none() && !args.cluster.provide.is_elsewhere();
     check_outputs(&request.list, is_here)?;
+    programs::check(&request.list, is_here)?;
     replaces::check(
         &request.list,
         args.replace,

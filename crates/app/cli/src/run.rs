@@ -4,6 +4,7 @@ use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
 use crate::data::check_outputs;
 use crate::environment::{EnvArgs, WatchArgs};
 use crate::help::{self, EXIT_STATUS};
+use crate::programs;
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, may_print, nothing_to_do, run_list, say_hints, what_is_left};
@@ -66,6 +67,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let request = RunRequest { keep: args.keep, prints, declare: args.to_list, ..request };
     let is_here = join.is_none() && !cluster.provide.is_elsewhere();
     check_outputs(&request.list, is_here)?;
+    programs::check(&request.list, is_here)?;
     replaces::check(&request.list, args.replace, args.files.stand_ins, is_here, Some(&args.tasks))?;
     say_hints(&request.list)?;
     run_list(request, join.as_ref(), &cluster, args.json)

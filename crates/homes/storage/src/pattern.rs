@@ -3,6 +3,14 @@
 //! A `[` that is never closed means itself. Whether hidden names match, and what `**` stands for, is the business of whoever
 //! walks through directories.
 
+/// The parts of a pattern, between slashes. Several `**` in a row mean what one means, and would look at each directory once for each
+/// way to share it among them.
+pub(crate) fn parts_of(pattern: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    parts.dedup_by(|part, before| *part == "**" && part == before);
+    parts
+}
+
 /// Whether `text` is more than itself as a pattern.
 pub fn has_wildcard(text: &str) -> bool {
     text.contains(['*', '?', '['])
@@ -64,6 +72,12 @@ fn class(pattern: &[char], start: usize, c: char) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_double_stars_in_a_row_are_one() {
+        assert_eq!(parts_of("/a/**/**/./**/b//**"), ["a", "**", "b", "**"]);
+        assert_eq!(parts_of("*/*/**"), ["*", "*", "**"]);
+    }
 
     #[test]
     fn names_match_as_in_a_shell() {

@@ -5,7 +5,7 @@
 
 use crate::LeftOut;
 use crate::error::{ErrorKind, Result, Status};
-use crate::pattern::{has_wildcard, matches};
+use crate::pattern::{has_wildcard, matches, parts_of};
 use eyas_folder::is_one_name;
 
 /// The names directly in one directory, without the directories above it.
@@ -79,8 +79,7 @@ pub(crate) fn walk(tree: &dyn Tree) -> Result<Names> {
 
 /// The names of the files that match `pattern`, unsorted, some perhaps twice.
 pub(crate) fn glob(tree: &dyn Tree, pattern: &str) -> Result<Names> {
-    let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    parts.dedup_by(|part, before| *part == "**" && part == before);
+    let parts = parts_of(pattern);
     let mut names = Names::default();
     descend(tree, "", &parts, true, &mut names)?;
     Ok(names)

@@ -91,7 +91,7 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
         let compared = compare(&world, &args.placement, &args.against)?;
         Ok(Lived { world: describe(&world), compared })
     };
-    let all = each_world(args, live, |seed, lived| line(args, seed, lived))?;
+    let all = each_world(args, live, |seed, lived| line(seed, lived))?;
     if let Some(path) = &args.json {
         let of = |(i, l): (usize, &Lived)| {
             serde_json::json!({
@@ -220,7 +220,7 @@ fn describe(world: &World) -> String {
     )
 }
 
-fn line(args: &WorldsArgs, seed: u64, lived: &Lived) -> String {
+fn line(seed: u64, lived: &Lived) -> String {
     let times: Vec<String> = lived.compared.others_s.iter().map(|s| seconds(*s)).collect();
     format!(
         "{:>6} {:>6.3}  {:>10} against {}; {}",

@@ -12,7 +12,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::location::Location;
-use crate::pattern::{has_wildcard, matches};
+use crate::pattern::{has_wildcard, matches, parts_of};
 use crate::{LeftOut, Listed};
 use eyas_folder::{Above, Kind, NOT_UTF8, files_below, look};
 use std::fs;
@@ -34,7 +34,7 @@ pub(crate) fn walk(directory: &Path, keep: &dyn Fn(&str) -> bool) -> Result<List
 
 /// The files that match `pattern` below `directory`, unsorted.
 pub(crate) fn glob(directory: &Location, pattern: &str, keep: &dyn Fn(&str) -> bool) -> Result<Listed> {
-    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let parts = parts_of(pattern);
     // The literal beginning goes through `Location`, which resolves leading `..` against the directory.
     let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len());
     let root = if pattern.starts_with('/') { "/" } else { directory.as_str() };
