@@ -26,7 +26,7 @@ use eyas_journal::Failure;
 use eyas_net::Writer;
 use eyas_terms::{TaskId, Timestamp};
 use eyas_wire::message::{Captured, Printed, PrintedPart, ToExecutor};
-use held::Held;
+use held::HeldLines;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -470,7 +470,7 @@ struct Appender {
     file: BufWriter<File>,
     line: Lines,
     /// Lines behind those in `file` that the disk has not taken yet.
-    held: Held,
+    held: HeldLines,
     /// Where a disk that refuses is waited for: else output would be missing of tasks that are done. Its journal says so.
     waited: Option<Arc<WrittenOutputs>>,
 }
@@ -489,7 +489,7 @@ impl Appender {
             }
         }
         let file = BufWriter::with_capacity(BUFFER_BYTES, file);
-        Ok(Appender { path, file, line: Lines::default(), held: Held::default(), waited })
+        Ok(Appender { path, file, line: Lines::default(), held: HeldLines::default(), waited })
     }
 
     /// The bytes that are in the file, without those still to be written.

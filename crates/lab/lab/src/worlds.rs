@@ -91,7 +91,7 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
         let compared = compare(&world, &args.placement, &args.against)?;
         Ok(Lived { world: describe(&world), compared })
     };
-    let all = each_world(args, live, |seed, lived| line(seed, lived))?;
+    let all = each_world(args, live, line)?;
     if let Some(path) = &args.json {
         let of = |(i, l): (usize, &Lived)| {
             serde_json::json!({

@@ -184,6 +184,7 @@ fn any_workflow() -> impl Strategy<Value = Workflow> {
                     inputs: uses,
                     outputs: free.by_ref().take(n_outputs).map(Use::of).collect(),
                     parents,
+                    needs: None,
                     cpus: limits.0,
                     memory_bytes: limits.1,
                     walltime_ns: limits.2,

@@ -21,7 +21,7 @@ const LAST_BYTES: u64 = 1 << 20;
 
 /// Lines in their order. A line may have been written in part: then its rest stands first.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct HeldLines {
     bytes: Vec<u8>,
     /// Bytes at the beginning of `bytes` that were given.
     n_given: usize,
@@ -31,7 +31,7 @@ pub(super) struct Held {
     n_lost: u64,
 }
 
-impl Held {
+impl HeldLines {
     /// Takes whole lines.
     ///
     /// * `has_rest`: they begin with the rest of a line, whose first part is in the file.
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn what_is_not_written_at_last_is_said_to_be_lost() {
         for seed in 0..3 {
-            let (mut rng, mut held, mut disk) = (Rng::new(seed), Held::default(), vec![]);
+            let (mut rng, mut held, mut disk) = (Rng::new(seed), HeldLines::default(), vec![]);
             let n_lines = 3_000;
             for t in 0..n_lines {
                 let line = if rng.below(4) == 0 { end(t) } else { noise(t, 5_000) };
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_tasks_wait_longer_than_other_lines() {
-        let mut held = Held::default();
+        let mut held = HeldLines::default();
         (0..2_000).for_each(|t| held.take(&[noise(t, 5_000), end(t)].concat(), false));
         let mut disk = vec![];
         held.give(|bytes| {
