@@ -5,8 +5,7 @@ use eyas_core::dispatcher::TaskState;
 use eyas_core::event::*;
 use eyas_core::group::split::split_addition;
 use eyas_core::group::{
-    Carried, Courier, FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile,
-    owner_of,
+    Carried, Courier, FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
 };
 use eyas_terms::needs::Size;
 use eyas_terms::*;
@@ -446,9 +445,7 @@ fn a_task_whose_input_no_node_of_its_dispatcher_reaches_runs_on_the_courier_that
     let mut c = with_unreached(&x);
     assert_eq!(
         c.core.waits_for(TaskId(0)),
-        format!(
-            "`{x}`, as no node here reaches a node that has it: node `n9` brings it from another dispatcher"
-        )
+        format!("`{x}`, as no node here reaches a node that has it: node `n9` brings it from another dispatcher")
     );
     message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: carried(Carried::Yes) });
     c.expect(&[]);
@@ -505,8 +502,8 @@ fn the_courier_copies_the_file_and_goes_back_with_it() {
     let x = name_at(0, 2, "x");
     let mut c = with_courier_at_the_owner(&x, task("w"));
     let scoped = format!("run:here.1/{}", &x[4..]);
-    c.has(9, &scoped, &scoped, None);
-    assert!(c.take().contains(&format!("tell 1 {x} on 9 1, carried")));
+    c.has(9, &scoped, "x", None);
+    assert!(c.take().contains(&format!("tell 1 {x} on 1, carried")));
     c.wait(1).expect(&["send 9 to 1"]);
     c.lost(9).take();
     // It is lent now, and carried as before. Where it has lost the file, the reader says so.
@@ -523,7 +520,7 @@ fn a_file_that_the_courier_does_not_reach_is_made_again_there() {
     assert!(c.take().contains(&"rerun 0.32768 on 9".into()));
     c.wait(1).expect(&[]);
     c.done(9, (0, 32768));
-    assert!(c.take().contains(&format!("tell 1 {x} on 9 1, carried")));
+    assert!(c.take().contains(&format!("tell 1 {x} on 1, carried")));
     c.wait(1).expect(&["send 9 to 1"]);
 }
 

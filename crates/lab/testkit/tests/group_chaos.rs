@@ -32,19 +32,6 @@ fn groups_without_faults_run_nothing_twice() {
     }
 }
 
-/// Nodes reach the dispatchers and home, and not each other: no task fails for that, as the courier brings what a task reads.
-#[test]
-fn groups_on_islands_end_well() {
-    let mut n_revivals = 0;
-    for seed in 1..61 {
-        let options = with("islands", Options::calm_groups(seed));
-        let s = live(&options);
-        assert_eq!((s.n_failed, s.n_cancelled), (0, 0), "{options:?}");
-        n_revivals += s.n_revivals;
-    }
-    assert!(n_revivals > 0, "some makers run again");
-}
-
 /// With four dispatchers each knows the patterns that one finds; the worlds compare that themselves.
 #[test]
 fn four_dispatchers_plan_for_the_whole_run() {

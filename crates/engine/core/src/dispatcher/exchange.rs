@@ -36,17 +36,15 @@ mod balance;
 mod exports;
 mod imports;
 
-use super::{
-    Couriers, Dispatcher, End, Executors, Intermediates, RunState, Waits, Workload, promise_refused,
-};
+use super::{Couriers, Dispatcher, End, Executors, Intermediates, RunState, Waits, Workload, promise_refused};
 use crate::event::Action;
 use crate::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
 };
 use crate::pattern::RunPatterns;
 use eyas_terms::array::TaskArray;
-use eyas_terms::location::{CatalogLocation, Location};
 use eyas_terms::needs::Size;
+use eyas_terms::location::{CatalogLocation, Location};
 use eyas_terms::{ArrayId, ExecutorId, MemberId, ObjectId, RunId, TaskId, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};

@@ -397,9 +397,7 @@ impl Dispatcher {
             let lacks_import = lacking.iter().any(|object| self.is_import(run, *object));
             (((lacks_import, !lacking.is_empty()), !is_made, is_busy, bytes, e.assigned.len(), *id), lacking)
         });
-        let Some((((lacks_import, lacks), _, is_busy, _, _, at), lacking)) =
-            choices.min_by_key(|(rank, _)| *rank)
-        else {
+        let Some((((lacks_import, lacks), _, is_busy, _, _, at), lacking)) = choices.min_by_key(|(rank, _)| *rank) else {
             return Some(executor);
         };
         if !lacks && !is_busy {

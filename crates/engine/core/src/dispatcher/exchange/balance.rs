@@ -77,12 +77,7 @@ impl Dispatcher {
         MemberLoad { calls: self.calls_courier(), candidate, courier, ..self.schedule.load() }
     }
 
-    pub(in crate::dispatcher) fn on_member_load(
-        &mut self,
-        now: Timestamp,
-        member: MemberId,
-        load: MemberLoad,
-    ) {
+    pub(in crate::dispatcher) fn on_member_load(&mut self, now: Timestamp, member: MemberId, load: MemberLoad) {
         if let Some(courier) = load.courier.as_ref().filter(|_| member == MemberId(0)) {
             self.hear_of_courier(now, courier);
         }

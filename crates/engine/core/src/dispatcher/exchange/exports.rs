@@ -130,11 +130,7 @@ impl Exchange {
         import.waiters.contains(&task).then_some(import.owner)
     }
 
-    pub(in crate::dispatcher) fn maker_of_export(
-        &self,
-        intermediates: &Intermediates,
-        key: Key,
-    ) -> Option<TaskId> {
+    pub(in crate::dispatcher) fn maker_of_export(&self, intermediates: &Intermediates, key: Key) -> Option<TaskId> {
         let stays = intermediates.files.get(&key.1).and_then(|file| file.maker);
         stays.or_else(|| self.home_makers.get(&key).copied())
     }
@@ -191,7 +187,12 @@ impl Exchange {
         if let Some(FileState::Held { digest: before, holders: named, .. }) = last_sent {
             let good = |h: &ExecutorId| holders.contains(h) && !failed_holders.contains(h);
             if *before == digest && named.iter().all(good) && named.len() >= SOURCES_MAX.min(holders.len()) {
-                return FileState::Held { digest, size_bytes, holders: named.clone(), carried: Carried::No };
+                return FileState::Held {
+                    digest,
+                    size_bytes,
+                    holders: named.clone(),
+                    carried: Carried::No,
+                };
             }
         }
         if holders.is_empty() {

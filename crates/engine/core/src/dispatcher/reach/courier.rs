@@ -117,8 +117,7 @@ impl Couriers {
         objects: &[ObjectId],
     ) {
         if self.is_called(name) {
-            let lent =
-                objects.iter().filter(|object| exchange.lent_to(**object).any(|lent| lent == executor));
+            let lent = objects.iter().filter(|object| exchange.lent_to(**object).any(|lent| lent == executor));
             self.took.extend(lent.map(|object| (*object, executor)));
         }
     }
@@ -134,8 +133,7 @@ impl Dispatcher {
     /// The courier, where it is here and takes tasks.
     pub(super) fn courier_here(&self) -> Option<ExecutorId> {
         let executors = &self.schedule.executors;
-        let takes =
-            |id: &ExecutorId| executors.by_id[id].is_connected() && executors.by_id[id].moving_to.is_none();
+        let takes = |id: &ExecutorId| executors.by_id[id].is_connected() && executors.by_id[id].moving_to.is_none();
         self.reach.couriers.find(executors).filter(takes)
     }
 
@@ -254,8 +252,7 @@ impl Dispatcher {
             return;
         }
         let Some(at) = self.courier_here() else { return };
-        let keys: Vec<Key> =
-            self.reach.couriers.wanted.keys().copied().filter(|key| self.is_due(*key)).collect();
+        let keys: Vec<Key> = self.reach.couriers.wanted.keys().copied().filter(|key| self.is_due(*key)).collect();
         for (run, object) in keys {
             let is_reached = self.reaches(now, at, run, object);
             let is_lost = !is_reached && matches!(self.bring(now, object, at, out), Brought::Never);
@@ -275,8 +272,7 @@ impl Dispatcher {
         let maker = self.exchange.maker_of_export(&self.intermediates, key);
         self.intermediates.has(key.1)
             && maker.is_some_and(|maker| self.work.tasks.end_of(maker) == End::Done)
-            && self.reach.couriers.carries(&self.work, &self.schedule.executors, &self.exchange, key)
-                == Carried::No
+            && self.reach.couriers.carries(&self.work, &self.schedule.executors, &self.exchange, key) == Carried::No
     }
 
     /// Whether a bound task could be given to the courier, or was.
@@ -326,12 +322,7 @@ impl Dispatcher {
         };
         let stays = by_id.iter().filter(|(_, e)| e.is_connected() && e.offer.walltime.is_none());
         let largest = || stays.max_by_key(|(id, e)| (e.offer.memory_bytes, e.offer.slots, Reverse(**id)));
-        self.reach
-            .couriers
-            .find(&self.schedule.executors)
-            .or_else(|| largest().map(|(id, _)| *id))
-            .as_ref()
-            .map(courier)
+        self.reach.couriers.find(&self.schedule.executors).or_else(|| largest().map(|(id, _)| *id)).as_ref().map(courier)
     }
 
     /// The first member chooses the courier when a member calls, and another one when that is gone.
@@ -382,9 +373,7 @@ impl Dispatcher {
         };
         let file = self.work.catalog.location(*object).written().text();
         let file = shown(&file);
-        format!(
-            "{file}, as no node here reaches a node that has it: {courier} brings it from another dispatcher"
-        )
+        format!("{file}, as no node here reaches a node that has it: {courier} brings it from another dispatcher")
     }
 
     fn set_courier(&mut self, now: Timestamp, courier: Courier) {
