@@ -245,7 +245,6 @@ impl Dispatcher {
                 self.intermediates.orphans.remove(&object);
                 self.forgotten.stale.insert(object);
             }
-            self.reach.couriers.forget_run(&self.exchange, run);
             self.schedule.run_times.forget(run);
             self.work.runs.remove(&run);
             self.forgotten.newest = self.forgotten.newest.max(Some(run));
