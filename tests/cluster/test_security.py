@@ -19,7 +19,7 @@ from harness import Background, Eyas, Run, wait_until
 from weather import Cluster, kill_now, payload
 
 MAGIC = b"EYAS"
-PROTOCOL = 29
+PROTOCOL = 30
 PREAMBLE_BYTES = 8
 PATIENCE_S = 30.0
 

@@ -115,7 +115,7 @@ use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::promises::promise_refused;
 use self::pushes::Pushes;
-use self::reach::Reach;
+use self::reach::{Couriers, Reach};
 use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
 use self::rescue::Leaving;
@@ -520,7 +520,7 @@ impl Dispatcher {
             Event::MemberConnected { member } => self.exchange.on_member_connected(&self.work, member),
             Event::MemberSilent { member } => self.exchange.on_member_silent(member),
             Event::MemberTold { member, messages } => self.on_member_told(now, member, messages, out),
-            Event::MemberLoadChanged { member, load } => self.exchange.on_member_load(member, load),
+            Event::MemberLoadChanged { member, load } => self.on_member_load(now, member, load),
         }
     }
 
@@ -532,6 +532,10 @@ impl Dispatcher {
         self.settle_stores(out);
         let held = self.schedule.attempts.hold_until.is_some();
         self.schedule.look_at_ends(&mut self.work, &self.intermediates, &mut self.moves, now, out);
+        if ticked && self.exchange.group.is_some() {
+            self.choose_courier(now);
+        }
+        self.load_courier(now, out);
         self.place(now, out);
         if self.exchange.group.is_some() {
             if held && self.schedule.attempts.hold_until.is_none() {
@@ -540,7 +544,11 @@ impl Dispatcher {
             while self.revive_exports(now, out) {
                 self.place(now, out);
             }
-            self.exchange.tell_members(&self.work, &self.schedule.executors, &self.intermediates, out);
+            if ticked {
+                self.send_courier(now, out);
+            }
+            let Dispatcher { work, schedule, intermediates, reach, .. } = self;
+            self.exchange.tell_members(work, &schedule.executors, intermediates, &reach.couriers, out);
         }
         self.bring_imports(now, ticked);
         self.go_on_pushing(now, ticked, out);

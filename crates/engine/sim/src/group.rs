@@ -369,7 +369,7 @@ fn n_files(message: &LinkMessage) -> u64 {
         LinkMessage::Reads { files, .. }
         | LinkMessage::Subscribed { files }
         | LinkMessage::Unsubscribed { files } => files.len() as u64,
-        LinkMessage::Missed { .. } | LinkMessage::File { .. } => 1,
+        LinkMessage::Missed { .. } | LinkMessage::Carry { .. } | LinkMessage::File { .. } => 1,
         LinkMessage::Settled { .. } => 0,
     }
 }

@@ -6,7 +6,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Changes whenever a message changes its meaning or layout.
-pub const PROTOCOL: u16 = 29;
+pub const PROTOCOL: u16 = 30;
 
 const MAGIC: [u8; 4] = *b"EYAS";
 pub const PREAMBLE_BYTES: usize = 8;

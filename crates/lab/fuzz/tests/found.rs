@@ -189,7 +189,7 @@ fn members_in_their_plain_form() {
 #[test]
 fn numbers_that_members_say() {
     use eyas_core::event::NodeMessage;
-    use eyas_core::group::{FileState, LinkMessage, MemberLoad, SharedFile};
+    use eyas_core::group::{Carried, FileState, LinkMessage, MemberLoad, SharedFile};
     use eyas_terms::RunId;
     use eyas_terms::{Digest, ExecutorId};
     use eyas_wire::message::{FromExecutor, FromMember, Request, RequestBody};
@@ -213,7 +213,7 @@ fn numbers_that_members_say() {
     };
     let file = SharedFile { run: RunId(1), location: "run:x".into() };
     let (digest, holders) = (Digest([1; 32]), vec![ExecutorId(0)]);
-    let state = FileState::Held { digest, size_bytes: u64::MAX, holders };
+    let state = FileState::Held { digest, size_bytes: u64::MAX, holders, carried: Carried::No };
     let load = MemberLoad { n_slots: u64::MAX, n_ready: u64::MAX, ..MemberLoad::default() };
     for said in [
         step(CLIENT, &Request { number: 1, body: join_run }),

@@ -291,7 +291,7 @@ impl WorldNode {
     fn about(&self, now: Timestamp) -> About {
         let left = |(whole_ns, ends): (u64, Timestamp)| Walltime { whole_ns, left_ns: ends.since_ns(now) };
         About {
-            name: String::new(),
+            name: format!("node-{}", self.number),
             slots: self.config.slots,
             memory_bytes: self.memory_bytes,
             equipment: self.config.equipment.clone(),

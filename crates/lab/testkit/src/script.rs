@@ -12,7 +12,7 @@ use eyas_core::cache::CacheConfig;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_core::group::{FileState, LinkMessage, SharedFile};
+use eyas_core::group::{Carried, FileState, LinkMessage, SharedFile};
 use eyas_core::home_share::HomeShare;
 use eyas_terms::array::TaskArray;
 use eyas_terms::needs::{Equipment, Needs};
@@ -37,14 +37,20 @@ fn message_text(message: &LinkMessage) -> String {
         LinkMessage::Subscribed { files } => format!("subscribed [{}]", names(files)),
         LinkMessage::Unsubscribed { files } => format!("unsubscribed [{}]", names(files)),
         LinkMessage::Settled { run } => format!("settled {run}"),
+        LinkMessage::Carry { file } => format!("carry {}", file.location),
         LinkMessage::Missed { file, .. } => format!("missed {}", file.location),
         LinkMessage::File { file, state } => {
             let state = match state {
                 FileState::Expected => "expected".into(),
                 FileState::AtHome => "at home".into(),
-                FileState::Held { holders, .. } => {
+                FileState::Held { holders, carried, .. } => {
                     let holders: Vec<String> = holders.iter().map(|h| h.to_string()).collect();
-                    format!("on {}", holders.join(" "))
+                    let carried = match carried {
+                        Carried::No => "",
+                        Carried::Yes => ", carried",
+                        Carried::Never => ", not to be carried",
+                    };
+                    format!("on {}{carried}", holders.join(" "))
                 }
                 FileState::Never { .. } => "never".to_string(),
             };

@@ -1,12 +1,15 @@
 //! What one dispatcher of several decides, event by event: files that cross, parts of runs and additions to
 //! them, executors that change dispatchers. Whole groups are tested in `group_chaos.rs`.
 
+use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::*;
 use eyas_core::group::split::split_addition;
 use eyas_core::group::{
-    FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
+    Carried, Courier, FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile,
+    owner_of,
 };
+use eyas_terms::location::CatalogLocation;
 use eyas_terms::needs::Size;
 use eyas_terms::*;
 use eyas_testkit::build::{Task, reads, task};
@@ -47,7 +50,7 @@ fn shared(location: &str) -> SharedFile {
 
 fn held(holders: &[u32]) -> FileState {
     let holders = holders.iter().map(|h| ExecutorId(*h)).collect();
-    FileState::Held { digest: digest_of("x"), size_bytes: 10, holders }
+    FileState::Held { digest: digest_of("x"), size_bytes: 10, holders, carried: Carried::No }
 }
 
 #[test]
@@ -407,4 +410,209 @@ fn an_executor_that_goes_to_another_dispatcher_is_not_drained_for_its_walltime()
     let load = MemberLoad { n_slots: 3, n_ready: 3, ..MemberLoad::default() };
     c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
     c.wait(75).expect(&[]);
+}
+
+fn courier(name: &str, slots: u32) -> Option<Courier> {
+    Some(Courier { name: name.into(), size: size(slots, 1_000_000_000) })
+}
+
+/// The first member, whose task reads `x` of the other member; the only node here does not reach the node that has it.
+fn with_unreached(x: &str) -> Cluster {
+    let mut c = member(0);
+    c.node(1, 1);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    part_of(&mut c, &[task("r").reads(x)], RunLinks::default());
+    message_from(&mut c, 1, LinkMessage::File { file: shared(x), state: held(&[2]) });
+    c.feed(Event::PeerUnreachable { executor: ExecutorId(1), peer: ExecutorId(2) });
+    c.failed(1, (0, 1), FailureKind::InputLost).take();
+    message_from(&mut c, 1, LinkMessage::File { file: shared(x), state: held(&[2]) });
+    c.expect(&[]);
+    assert!(c.core.load().calls);
+    // The other member's node is larger.
+    let load = MemberLoad { n_slots: 4, candidate: courier("n9", 4), ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(1).expect(&[&format!("tell 1 carry {x}")]);
+    assert_eq!(c.core.load().courier, courier("n9", 4));
+    assert!(!c.core.load().calls, "the courier is to get the file first");
+    c
+}
+
+fn carried(carried: Carried) -> FileState {
+    let FileState::Held { digest, size_bytes, holders, .. } = held(&[2]) else { unreachable!() };
+    FileState::Held { digest, size_bytes, holders, carried }
+}
+
+#[test]
+fn a_task_whose_input_no_node_of_its_dispatcher_reaches_runs_on_the_courier_that_brings_it() {
+    let x = name_at(1, 2, "x");
+    let mut c = with_unreached(&x);
+    assert_eq!(
+        c.core.waits_for(TaskId(0)),
+        format!(
+            "`{x}`, as no node here reaches a node that has it: node `n9` brings it from another dispatcher"
+        )
+    );
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: carried(Carried::Yes) });
+    c.expect(&[]);
+    assert!(c.core.load().calls);
+    // It has lost the file on the way: it has to get it once more.
+    c.node(9, 4).expect(&[&format!("tell 1 carry {x}")]);
+    assert!(!c.core.load().calls);
+    c.has(9, &format!("run:here.1/{}", &x[4..]), "x", None).expect(&["assign 0.2 to 9"]);
+    c.done(9, (0, 2)).take();
+    assert_eq!(c.state(0), TaskState::Done);
+}
+
+#[test]
+fn a_task_fails_whose_input_the_courier_cannot_get() {
+    let x = name_at(1, 2, "x");
+    let mut c = with_unreached(&x);
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: carried(Carried::Never) });
+    for attempt in 2.. {
+        c.take();
+        if c.state(0) == TaskState::Failed {
+            break;
+        }
+        c.failed(1, (0, attempt), FailureKind::InputLost);
+        message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: carried(Carried::Never) });
+        c.wait(60);
+        assert!(attempt < 10, "it fails at some time");
+    }
+}
+
+/// The first member has made `x`. The other member's nodes do not reach it, and the courier has come.
+fn with_courier_at_the_owner(x: &str, writes: Task) -> Cluster {
+    let mut c = member(0);
+    c.node(1, 1);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    part_of(&mut c, &[writes.writes(x)], RunLinks::default());
+    c.done(1, (0, 1)).home(1, (0, 1), true);
+    message_from(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(x)] });
+    let load = MemberLoad { calls: true, candidate: courier("n9", 4), ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(1);
+    message_from(&mut c, 1, LinkMessage::Carry { file: shared(x) });
+    assert!(c.core.load().calls);
+    let load = MemberLoad { n_slots: 1, calls: true, ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.take();
+    let scoped = format!("run:here.1/{}", &x[4..]);
+    c.node(9, 4).expect(&[&format!("prefetch {scoped} to 9")]);
+    c.wait(1).expect(&[]);
+    c
+}
+
+#[test]
+fn the_courier_copies_the_file_and_goes_back_with_it() {
+    let x = name_at(0, 2, "x");
+    let mut c = with_courier_at_the_owner(&x, task("w"));
+    let scoped = format!("run:here.1/{}", &x[4..]);
+    c.has(9, &scoped, &scoped, None);
+    assert!(c.take().contains(&format!("tell 1 {x} on 9 1, carried")));
+    c.wait(1).expect(&["send 9 to 1"]);
+    c.lost(9).take();
+    // It is lent now, and carried as before. Where it has lost the file, the reader says so.
+    message_from(&mut c, 1, LinkMessage::Carry { file: shared(&x) });
+    c.expect(&[&format!("tell 1 {x} on 1")]);
+    assert!(c.core.load().calls);
+}
+
+#[test]
+fn a_file_that_the_courier_does_not_reach_is_made_again_there() {
+    let x = name_at(0, 2, "x");
+    let mut c = with_courier_at_the_owner(&x, task("w"));
+    c.feed(Event::PeerUnreachable { executor: ExecutorId(9), peer: ExecutorId(1) });
+    assert!(c.take().contains(&"rerun 0.32768 on 9".into()));
+    c.wait(1).expect(&[]);
+    c.done(9, (0, 32768));
+    assert!(c.take().contains(&format!("tell 1 {x} on 9 1, carried")));
+    c.wait(1).expect(&["send 9 to 1"]);
+}
+
+#[test]
+fn a_maker_that_also_writes_home_is_revived_on_the_courier() {
+    let x = name_at(0, 2, "x");
+    let mut c = with_courier_at_the_owner(&x, task("w").writes("home"));
+    c.feed(Event::PeerUnreachable { executor: ExecutorId(9), peer: ExecutorId(1) });
+    let said = c.take();
+    assert!(said.iter().any(|said| said.starts_with("revive 0")), "{said:?}");
+    let TaskState::Reserved { executor, .. } = c.wait(1).state(0) else { panic!("{:?}", c.state(0)) };
+    assert_eq!(executor, ExecutorId(9));
+}
+
+#[test]
+fn a_courier_that_nobody_has_is_replaced_after_a_minute() {
+    let x = name_at(1, 2, "x");
+    let mut c = with_unreached(&x);
+    let load = MemberLoad { n_slots: 2, candidate: courier("n6", 2), ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(50);
+    assert_eq!(c.core.load().courier, courier("n9", 4));
+    c.wait(12).take();
+    assert_eq!(c.core.load().courier, courier("n6", 2));
+}
+
+/// This dispatcher has just started again, and the courier is on its way between two others.
+#[test]
+fn a_task_that_the_courier_is_large_enough_for_does_not_fail_while_no_dispatcher_has_it() {
+    let mut c = member(0);
+    c.node(1, 1);
+    let load = MemberLoad { n_slots: 1, courier: courier("n9", 4), ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    part_of(&mut c, &[task("big").cpus(4)], RunLinks::default());
+    c.wait(55).take();
+    assert!(!matches!(c.state(0), TaskState::Failed), "{}", c.core.waits_for(TaskId(0)));
+    c.wait(10).wait(17).take();
+    assert_eq!(c.state(0), TaskState::Failed);
+}
+
+/// The only executor that has it went to another dispatcher, and does not give it.
+#[test]
+fn a_file_that_no_lent_copy_gives_to_the_courier_is_made_again() {
+    let x = name_at(0, 2, "x");
+    let mut c = member(0);
+    c.node(1, 1);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    part_of(&mut c, &[task("w").writes(&x)], RunLinks::default());
+    c.done(1, (0, 1)).home(1, (0, 1), true);
+    message_from(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x)] });
+    let load = MemberLoad {
+        unfit: vec![size(1, 0)],
+        calls: true,
+        candidate: courier("n9", 4),
+        ..MemberLoad::default()
+    };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    assert!(c.wait(4).take().contains(&"send 1 to 1".into()));
+    c.lost(1).take();
+    message_from(&mut c, 1, LinkMessage::Carry { file: shared(&x) });
+    c.take();
+    let scoped = format!("run:here.1/{}", &x[4..]);
+    assert!(c.node(9, 4).take().contains(&format!("prefetch {scoped} to 9")), "as others have it");
+    let object = c.core.work().catalog().find(CatalogLocation::of(&scoped)).expect("it was read");
+    let failure = |batch| Event::PrefetchFailed {
+        executor: ExecutorId(9),
+        batch: BatchId(batch),
+        object,
+        kind: TransferErrorKind::Unavailable,
+    };
+    (0..9).for_each(|batch| c.feed(failure(batch)));
+    let said = c.wait(12).take();
+    assert!(said.iter().any(|said| said.starts_with("revive 0")), "{said:?}");
+}
+
+/// On its way it was in nobody's load.
+#[test]
+fn a_task_does_not_fail_as_too_large_while_the_node_for_it_is_on_its_way() {
+    let mut c = member(0);
+    c.node(1, 1).node(3, 4);
+    let load = |unfit| MemberLoad { n_slots: 1, unfit, ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load: load(vec![size(4, 0)]) });
+    c.wait(4).expect(&["send 3 to 1"]);
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load: load(vec![]) });
+    c.lost(3).take();
+    c.run(&[task("large").cpus(4)]);
+    c.wait(30).expect(&[]);
+    // It has got lost.
+    c.wait(30).wait(17).expect(&["end 0 failed NeverFits", "end run 1"]);
 }

@@ -32,6 +32,19 @@ fn groups_without_faults_run_nothing_twice() {
     }
 }
 
+/// Nodes reach the dispatchers and home, and not each other: no task fails for that, as the courier brings what a task reads.
+#[test]
+fn groups_on_islands_end_well() {
+    let mut n_revivals = 0;
+    for seed in 1..61 {
+        let options = with("islands", Options::calm_groups(seed));
+        let s = live(&options);
+        assert_eq!((s.n_failed, s.n_cancelled), (0, 0), "{options:?}");
+        n_revivals += s.n_revivals;
+    }
+    assert!(n_revivals > 0, "some makers run again");
+}
+
 /// With four dispatchers each knows the patterns that one finds; the worlds compare that themselves.
 #[test]
 fn four_dispatchers_plan_for_the_whole_run() {
@@ -257,5 +270,36 @@ mod found {
     #[test]
     fn an_executor_with_a_walltime_goes_to_another_dispatcher() {
         live(&with("dispatchers", with("walltimes", Options::from_seed(8019))));
+    }
+
+    /// Nodes that do not reach each other, at several dispatchers: tasks of a workflow.
+    fn workflow_apart(seed: u64) -> Options {
+        with("dispatchers", with("islands", Options::workflows_from_seed(seed)))
+    }
+
+    /// A courier was chosen after tasks had been given out, so those that were freed waited for the next event.
+    #[test]
+    fn tasks_that_a_new_courier_frees_are_given_out_at_once() {
+        live(&workflow_apart(97000017));
+    }
+
+    /// The maker's input was another dispatcher's, which no longer said where it is.
+    #[test]
+    fn a_maker_is_not_rerun_where_its_input_from_another_dispatcher_is_not_known() {
+        live(&with("islands", Options::groups_from_seed(97000154)));
+    }
+
+    /// Its run had ended, and with it the numbers of its reruns were forgotten: the next one had the number of one under way.
+    #[test]
+    fn a_maker_whose_run_has_ended_is_rerun_under_a_number_of_its_own() {
+        live(&with("islands", Options::groups_from_seed(97000164)));
+    }
+
+    /// Files that the courier had brought did not stay in its cache until the tasks that read them had begun.
+    #[test]
+    fn a_courier_whose_cache_is_too_small_does_not_come_for_ever() {
+        live(&workflow_apart(97000777));
+        live(&workflow_apart(97001217));
+        live(&workflow_apart(97201461));
     }
 }

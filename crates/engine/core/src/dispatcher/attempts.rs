@@ -637,7 +637,6 @@ impl Dispatcher {
         self.work.run_mut(run).ended = Some(at);
         self.work.forget_writers(run);
         self.moves.forget_patterns(run);
-        self.reruns.forget_run(&self.work, run);
         self.forget_stale(out);
     }
 

@@ -36,7 +36,9 @@ mod balance;
 mod exports;
 mod imports;
 
-use super::{Dispatcher, End, Executors, Intermediates, RunState, Waits, Workload, promise_refused};
+use super::{
+    Couriers, Dispatcher, End, Executors, Intermediates, RunState, Waits, Workload, promise_refused,
+};
 use crate::event::Action;
 use crate::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
@@ -44,6 +46,7 @@ use crate::group::{
 use crate::pattern::RunPatterns;
 use eyas_terms::array::TaskArray;
 use eyas_terms::location::{CatalogLocation, Location};
+use eyas_terms::needs::Size;
 use eyas_terms::{ArrayId, ExecutorId, MemberId, ObjectId, RunId, TaskId, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +100,11 @@ pub(super) struct Exchange {
     named: BTreeSet<Key>,
     /// The members to which our own connection is up.
     connected: BTreeSet<MemberId>,
-    loads: BTreeMap<MemberId, MemberLoad>,
+    pub(super) loads: BTreeMap<MemberId, MemberLoad>,
+    /// The sizes of executors that were sent to other dispatchers lately.
+    sent: Vec<(Timestamp, Size)>,
+    /// The size of the group's courier, unless no member has had it for a while.
+    pub(super) courier: Option<Size>,
     /// The time since when some executor here has been idle.
     idle_since: Option<Timestamp>,
 }
@@ -157,10 +164,6 @@ impl Exchange {
     pub(super) fn on_member_silent(&mut self, member: MemberId) {
         self.connected.remove(&member);
         self.outbox.remove(&member);
-    }
-
-    pub(super) fn on_member_load(&mut self, member: MemberId, load: MemberLoad) {
-        self.loads.insert(member, load);
     }
 
     // ------------------------------------------------------------ what is known of runs
@@ -436,6 +439,7 @@ impl Exchange {
         work: &Workload,
         executors: &Executors,
         intermediates: &Intermediates,
+        couriers: &Couriers,
         out: &mut Vec<Action>,
     ) {
         for key in std::mem::take(&mut self.dirty) {
@@ -445,8 +449,11 @@ impl Exchange {
                 if !self.connected.contains(member) {
                     continue;
                 }
-                let state =
+                let mut state =
                     self.state_of_export(work, executors, intermediates, key, *member, last_sent.as_ref());
+                if let FileState::Held { carried, .. } = &mut state {
+                    *carried = couriers.carries(work, executors, self, key);
+                }
                 if last_sent.as_ref() != Some(&state) {
                     changed.push((*member, state));
                 }
@@ -660,6 +667,14 @@ impl Dispatcher {
                             }
                         }
                         export.failed_holders = holders;
+                        self.exchange.dirty.insert(key);
+                    }
+                }
+                LinkMessage::Carry { file } => {
+                    if let Some(key) = self.work.find_shared(&file)
+                        && self.exchange.exports.contains_key(&key)
+                    {
+                        self.reach.couriers.want(&mut self.exchange, key);
                         self.exchange.dirty.insert(key);
                     }
                 }

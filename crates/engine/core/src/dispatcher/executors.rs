@@ -637,6 +637,7 @@ impl Dispatcher {
         }
         let (mut held_before, mut made) = (vec![], vec![]);
         self.leftovers.ask_anew(executor);
+        self.reach.couriers.joined(&mut self.exchange, &offer.name);
         // Also where home is not limited: another dispatcher may have limited the executor before.
         out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
         self.reruns.forget_on(now, executor);
@@ -825,6 +826,7 @@ impl Dispatcher {
         self.exchange.forget_brought(executor);
         if lost.moving_to.is_some() {
             self.exchange.lend(&self.work, &self.intermediates, executor, &objects);
+            self.reach.couriers.left(&self.exchange, &lost.offer.name, executor, &objects);
         }
         self.moves.executor_lost(executor);
         self.reach.executor_lost(executor);

@@ -245,6 +245,7 @@ impl Dispatcher {
                 self.intermediates.orphans.remove(&object);
                 self.forgotten.stale.insert(object);
             }
+            self.reach.couriers.forget_run(&self.exchange, run);
             self.schedule.run_times.forget(run);
             self.work.runs.remove(&run);
             self.forgotten.newest = self.forgotten.newest.max(Some(run));
@@ -275,6 +276,8 @@ impl Dispatcher {
                 self.given_up.forget(task);
                 self.schedule.attempts.histories.remove(&task);
                 self.intermediates.revivals.remove(&task);
+                self.reruns.forget(task);
+                self.reach.couriers.forget(task);
                 for (_, pattern) in array.template.inputs.iter().chain(&array.template.outputs) {
                     let location = self.work.location_into(run, &array, pattern, i, &mut text);
                     let Some(object) = self.work.catalog.find(location) else { continue };

@@ -22,7 +22,9 @@
 //!
 //! Not here: how a collective is carried out ([`crate::collective::carry`]), and how bytes move (executors).
 
-use super::{ArrayState, Dispatcher, DispatcherConfig, Exchange, Intermediates, Ready, Workload};
+use super::{
+    ArrayState, Dispatcher, DispatcherConfig, Exchange, Intermediates, Ready, SOURCES_MAX, Workload,
+};
 use crate::catalog::Catalog;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams, TREE_ARITY};
 use crate::collective::plan::{self, Item, Plan};
@@ -397,9 +399,12 @@ impl Moves {
         now: Timestamp,
         executor: ExecutorId,
         objects: &[ObjectId],
+        are_lent: bool,
     ) {
         let size_of = |o: &ObjectId| work.catalog.size_bytes(*o).unwrap_or(0);
-        let item = |o: &ObjectId| Item { object: *o, size_bytes: size_of(o), at_home: false };
+        // What only executors of other dispatchers have comes from outside.
+        let is_outside = |o: &ObjectId| are_lent && work.catalog.n_holders(*o) == 0;
+        let item = |o: &ObjectId| Item { object: *o, size_bytes: size_of(o), at_home: is_outside(o) };
         let items: Vec<Item> = objects.iter().map(item).collect();
         let plan = plan::replicate(&items, &[executor]);
         self.begin(work, now, &plan, None);
@@ -864,6 +869,7 @@ impl Dispatcher {
                                     Source::Peer(e) => holders.push(*e),
                                     // From outside: only executors of other dispatchers are asked ahead.
                                     Source::Home => {
+                                        holders.extend(self.exchange.lent_to(object).take(SOURCES_MAX));
                                         if let Some(run) = self.exchange.run_of_import(
                                             &self.work,
                                             &self.intermediates,

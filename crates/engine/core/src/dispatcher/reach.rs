@@ -21,11 +21,15 @@
 //!
 //! Invariant, checked by [`Reach::check`]: a task of `apart` is in `waits`, and waits for nothing else.
 //!
-//! Not here: a file of another dispatcher of the group is not copied or made again by this one; its owner hears of the failure
-//! (`exchange`).
+//! A file of another dispatcher of the group is not made again by this one: the group's `courier` brings it.
+
+mod courier;
+
+pub(super) use courier::Couriers;
 
 use super::{Dispatcher, End, ExecutorState, Executors, Intermediate, REVIVALS_MAX, Waits};
 use crate::event::{Action, InputReport};
+use crate::group::FileState;
 use crate::placement::{Mode, Pick, Rule, Stage, TaskSize};
 use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, RunId, TaskId, Timestamp};
 use eyas_text::shown;
@@ -63,6 +67,8 @@ enum Awaits {
     Copy(ExecutorId),
     /// The maker of the file runs once more, on this executor if it can.
     Again(ExecutorId),
+    /// The group's courier, which is elsewhere, or has to go for files of other dispatchers; `called`: it could run the task now.
+    Courier { called: bool },
 }
 
 /// A task that waits because executors do not reach each other.
@@ -102,12 +108,13 @@ pub(super) struct Reach {
     n_reruns: BTreeMap<(TaskId, ExecutorId), u32>,
     /// The only executor that a task goes to: one that reads files which exist once, or that was revived to make such a file.
     meant_for: BTreeMap<TaskId, ExecutorId>,
+    pub(super) couriers: Couriers,
 }
 
 impl Reach {
     /// Whether all executors reach each other, as far as is known.
     pub(super) fn is_whole(&self) -> bool {
-        self.cuts.is_empty() && self.meant_for.is_empty()
+        self.cuts.is_empty() && self.meant_for.is_empty() && self.couriers.bound.is_empty()
     }
 
     /// `reader` could not connect to `holder`. `false`: that was known.
@@ -197,6 +204,8 @@ impl Reach {
         }
         self.leave(task);
         self.meant_for.remove(&task);
+        self.couriers.bound.remove(&task);
+        self.couriers.forget(task);
         let all = (task, ExecutorId(0))..=(task, ExecutorId(u32::MAX));
         let keys: Vec<_> = self.n_reruns.range(all).map(|(key, _)| *key).collect();
         keys.iter().for_each(|key| _ = self.n_reruns.remove(key));
@@ -268,7 +277,10 @@ impl Dispatcher {
     }
 
     fn queue_apart(&mut self, now: Timestamp, task: TaskId) {
-        if self.reach.leave(task) && self.waits.n_missing.remove(&task).is_some() {
+        if self.reach.leave(task)
+            && !self.waits_for_courier(now, task)
+            && self.waits.n_missing.remove(&task).is_some()
+        {
             self.work.run_mut(self.work.tasks.run_of(task)).tasks.n_waiting -= 1;
             self.schedule.requeue(&mut self.work, now, task);
         }
@@ -353,6 +365,13 @@ impl Dispatcher {
         objects: &[ObjectId],
         out: &mut Vec<Action>,
     ) -> Option<ExecutorId> {
+        let may_bind = self.may_bind(task, objects);
+        if self.reach.couriers.bound.contains(&task) {
+            if may_bind {
+                return self.by_courier(now, executor, task, objects, out);
+            }
+            self.reach.couriers.bound.remove(&task);
+        }
         let run = self.work.tasks.run_of(task);
         let size = self.work.tasks.size_of(task);
         let may_take = |e: &ExecutorState| {
@@ -377,16 +396,27 @@ impl Dispatcher {
             let is_busy = !self.has_room(task, *id);
             // What was begun for the task is not begun anew elsewhere.
             let is_made = lacking.iter().any(|object| self.is_being_made(*object, *id));
-            ((!lacking.is_empty(), !is_made, is_busy, bytes, e.assigned.len(), *id), lacking)
+            let lacks_import = lacking.iter().any(|object| self.is_import(run, *object));
+            (((lacks_import, !lacking.is_empty()), !is_made, is_busy, bytes, e.assigned.len(), *id), lacking)
         });
-        let Some(((lacks, _, is_busy, _, _, at), lacking)) = choices.min_by_key(|(rank, _)| *rank) else {
+        let Some((((lacks_import, lacks), _, is_busy, _, _, at), lacking)) =
+            choices.min_by_key(|(rank, _)| *rank)
+        else {
             return Some(executor);
         };
         if !lacks && !is_busy {
             return Some(at);
         }
+        if lacks_import {
+            if !may_bind {
+                return Some(executor);
+            }
+            self.reach.couriers.bound.insert(task);
+            return self.by_courier(now, executor, task, objects, out);
+        }
         // Files that exist once come together on the same executor for all their readers, if it can run all their makers.
         let makers = objects.iter().filter_map(|o| self.intermediates.files.get(o)?.maker);
+        let is_carried = may_bind && self.has_courier_for(makers.clone());
         let makers: Vec<TaskSize> = makers.map(|maker| self.work.tasks.size_of(maker)).collect();
         let rank = |(id, e): &(&ExecutorId, &ExecutorState)| {
             let n_able = makers.iter().filter(|m| self.schedule.executors.resources.is_able(e, **m)).count();
@@ -395,7 +425,11 @@ impl Dispatcher {
         let able = self.schedule.executors.by_id.iter().filter(|(_, e)| may_take(e));
         let together = able.max_by_key(rank).map_or(at, |(id, _)| *id);
         if meant_for.is_none() && lacking.iter().any(|object| self.needs_revival(now, *object, at)) {
-            self.reach.meant_for.insert(task, together);
+            if is_carried {
+                self.reach.couriers.bound.insert(task);
+            } else {
+                self.reach.meant_for.insert(task, together);
+            }
             return self.way_round(now, executor, task, objects, out);
         }
         let mut awaits = Awaits::Room;
@@ -405,11 +439,16 @@ impl Dispatcher {
                 Brought::Never => return Some(executor),
             }
         }
+        self.go_apart(task, Apart { executor: at, lacking, awaits, until: now.plus_ns(APART_NS) });
+        None
+    }
+
+    /// A ready task waits.
+    fn go_apart(&mut self, task: TaskId, apart: Apart) {
         self.schedule.take_ready(&mut self.work, task);
         self.waits.n_missing.insert(task, 1);
-        self.work.run_mut(run).tasks.n_waiting += 1;
-        self.reach.enter(task, Apart { executor: at, lacking, awaits, until: now.plus_ns(APART_NS) });
-        None
+        self.work.run_mut(self.work.tasks.run_of(task)).tasks.n_waiting += 1;
+        self.reach.enter(task, apart);
     }
 
     /// Has a file brought to where `at`, which reaches none of its holders, can get it.
@@ -430,6 +469,9 @@ impl Dispatcher {
                 return Brought::Awaited(Awaits::Room);
             }
             *self.reach.n_reruns.entry((maker, at)).or_default() += 1;
+            if self.courier_here() == Some(at) {
+                self.reach.couriers.count_rerun(maker);
+            }
             self.rerun_task(now, maker, &[at], None);
             return Brought::Awaited(Awaits::Again(at));
         }
@@ -437,7 +479,11 @@ impl Dispatcher {
         if has_run_often || !self.is_able(maker, at) {
             return Brought::Never;
         }
-        self.reach.meant_for.insert(maker, at);
+        if self.courier_here() == Some(at) {
+            self.reach.couriers.bound.insert(maker);
+        } else {
+            self.reach.meant_for.insert(maker, at);
+        }
         self.revive(now, maker, object, out);
         Brought::Awaited(Awaits::Again(at))
     }
@@ -466,7 +512,7 @@ impl Dispatcher {
         if !relays.tried.contains(&third) {
             relays.tried.push(third);
             relays.until = now.plus_ns(RELAY_NS);
-            self.moves.copy_to(&self.work, now, third, &[object]);
+            self.moves.copy_to(&self.work, now, third, &[object], self.exchange.is_lent(object));
         }
         Some(third)
     }
@@ -515,6 +561,7 @@ impl Dispatcher {
     /// Whether a rerun of `maker`, which is done, can make the same files at `at`.
     fn may_make_at(&mut self, now: Timestamp, maker: TaskId, at: ExecutorId) -> bool {
         if self.reach.n_reruns.get(&(maker, at)).is_some_and(|n| *n >= RERUNS_MAX)
+            || self.reach.couriers.has_rerun_often(maker) && self.courier_here() == Some(at)
             || !self.reruns.may_rerun(&mut self.work, &self.intermediates, maker)
         {
             return false;
@@ -526,8 +573,16 @@ impl Dispatcher {
         let (array, i) = self.work.tasks.locate(maker);
         let array = self.work.tasks.arrays[array.0 as usize].array.clone();
         self.work.inputs_of(run, &array, i).iter().all(|object| {
-            let is_there = |file: &Intermediate| !file.dropped && self.work.catalog.n_holders(*object) > 0;
-            self.intermediates.files.get(object).is_none_or(is_there) && self.reaches(now, at, run, *object)
+            let (work, intermediates) = (&self.work, &self.intermediates);
+            let is_there = |file: &Intermediate| !file.dropped && work.catalog.n_holders(*object) > 0;
+            // What another dispatcher says of a file it says to those who read it, and the maker has read it.
+            let is_known = !work.catalog.location(*object).stays()
+                || work.catalog.holds(at, *object)
+                || self.exchange.owner_elsewhere(work, intermediates, run, *object).is_none()
+                || matches!(self.exchange.import_state((run, *object)), Some(FileState::Held { .. }));
+            is_known
+                && intermediates.files.get(object).is_none_or(is_there)
+                && self.reaches(now, at, run, *object)
         })
     }
 
@@ -542,6 +597,9 @@ impl Dispatcher {
     /// What a task that is apart waits for, as a phrase; `None`: the task is not apart.
     pub(super) fn why_apart(&self, task: TaskId) -> Option<String> {
         let Apart { executor, lacking, awaits, .. } = self.reach.apart.get(&task)?;
+        if let Awaits::Courier { called } = awaits {
+            return Some(self.why_not_carried(lacking, *called));
+        }
         let at = self.name_of(*executor);
         let Some(object) = lacking.first() else {
             return Some(format!("room on {at}, as other nodes cannot reach the nodes that hold its inputs"));
@@ -555,6 +613,7 @@ impl Dispatcher {
             Awaits::Room => why += ": its maker runs once more there when there is room",
             Awaits::Copy(third) => _ = write!(why, ": it goes there by way of {}", self.name_of(*third)),
             Awaits::Again(at) => _ = write!(why, ": its maker runs once more, on {}", self.name_of(*at)),
+            Awaits::Courier { .. } => {}
         }
         Some(why)
     }

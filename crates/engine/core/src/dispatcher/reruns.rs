@@ -24,7 +24,7 @@ use crate::collective::cost::MulticastCase;
 use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, RerunCase, Way};
 use crate::event::{Action, Assignment, AttemptReport, Why};
 use crate::placement::Stage;
-use eyas_terms::{AttemptNo, ExecutorId, ObjectId, Outcome, RunId, TaskId, Timestamp};
+use eyas_terms::{AttemptNo, ExecutorId, ObjectId, Outcome, TaskId, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -169,11 +169,9 @@ impl Reruns {
         })
     }
 
-    /// The run is over: the numbers of its reruns are not needed any more.
-    pub(super) fn forget_run(&mut self, work: &Workload, run: RunId) {
-        let mut n_given = std::mem::take(&mut self.n_given);
-        n_given.retain(|task, _| work.tasks.run_of(*task) != run);
-        self.n_given = n_given;
+    /// The task's run is forgotten. Until then its tasks may be rerun for readers at other dispatchers, and each rerun has another number.
+    pub(super) fn forget(&mut self, task: TaskId) {
+        self.n_given.remove(&task);
     }
 }
 

@@ -81,7 +81,7 @@ impl Intermediates {
             if let Some(leaving) = executors.by_id.get_mut(&executor).and_then(|e| e.leaving.as_mut()) {
                 leaving.copies_asked.extend(&objects);
             }
-            moves.copy_to(work, now, target, &objects);
+            moves.copy_to(work, now, target, &objects, false);
         }
     }
 }

@@ -67,6 +67,17 @@ pub struct SharedFile {
     pub location: String,
 }
 
+/// Whether the group's courier has a copy of a file, as the file's owner knows.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Carried {
+    #[default]
+    No,
+    Yes,
+    /// It was to get one, and cannot.
+    Never,
+}
+
 /// The state of a file, as its owner reports it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
@@ -76,7 +87,13 @@ pub enum FileState {
     /// It is at home.
     AtHome,
     /// These executors of the owner hold the file.
-    Held { digest: Digest, size_bytes: u64, holders: Vec<ExecutorId> },
+    Held {
+        digest: Digest,
+        size_bytes: u64,
+        holders: Vec<ExecutorId>,
+        #[serde(default)]
+        carried: Carried,
+    },
     /// The file will not be made: the reason, and whether that is because a user cancelled.
     Never { message: String, cancelled: bool },
 }
@@ -85,13 +102,23 @@ pub enum FileState {
 /// such numbers could overflow.
 const LOAD_MAX: u64 = 1 << 40;
 
+impl FileState {
+    /// Whether the courier has a copy.
+    pub fn is_carried(&self) -> bool {
+        matches!(self, FileState::Held { carried: Carried::Yes, .. })
+    }
+}
+
 impl MemberLoad {
     /// `Err` names a value that no member can have.
     pub fn check(&self) -> Result<(), String> {
         match (self.n_slots > LOAD_MAX, self.n_ready > LOAD_MAX) {
             (true, _) => Err(format!("{} slots", self.n_slots)),
             (_, true) => Err(format!("{} tasks that could start", self.n_ready)),
-            _ => self.unfit.iter().chain(&self.offers).try_for_each(Size::check),
+            _ => {
+                let couriers = self.candidate.iter().chain(&self.courier).map(|courier| &courier.size);
+                self.unfit.iter().chain(&self.offers).chain(couriers).try_for_each(Size::check)
+            }
         }
     }
 }
@@ -112,6 +139,9 @@ pub enum LinkMessage {
     /// None of these holders had the file: asks for other holders. Always answered with
     /// [`LinkMessage::File`].
     Missed { file: SharedFile, holders: Vec<ExecutorId> },
+    /// No executor of the sender reaches a holder of the file, and the group's courier has no copy: it is to get one at the
+    /// receiver.
+    Carry { file: SharedFile },
     /// A file of the sender is now in this state.
     File { file: SharedFile, state: FileState },
 }
@@ -129,6 +159,23 @@ pub struct MemberLoad {
     /// Sizes of the member's executors, without sizes that are contained in another one.
     #[serde(default)]
     pub offers: Vec<Size>,
+    /// Tasks of the member wait for the group's courier.
+    #[serde(default)]
+    pub calls: bool,
+    /// The executor that may be the courier: the present one if the member has it, else the member's largest.
+    #[serde(default)]
+    pub candidate: Option<Courier>,
+    /// The group's courier, as far as the member knows. The first member chooses it.
+    #[serde(default)]
+    pub courier: Option<Courier>,
+}
+
+/// An executor that takes files along from one member to another, because executors cannot reach each other.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Courier {
+    /// Its name, as each member gives it another number.
+    pub name: String,
+    pub size: Size,
 }
 
 impl MemberLoad {

@@ -11,6 +11,8 @@ use std::cmp::Reverse;
 
 /// How long an executor must have been idle before it goes to another dispatcher.
 const IDLE_NS: u64 = 2_000_000_000;
+/// For so long an executor that was sent away counts as one that may come back.
+const SENT_NS: u64 = 60_000_000_000;
 /// The largest number of task sizes that are reported to other dispatchers.
 const SIZES_MAX: usize = 32;
 
@@ -25,7 +27,12 @@ fn add_largest(sizes: &mut Vec<Size>, size: Size) {
 impl Exchange {
     /// The sizes of the executors at the other dispatchers.
     pub(in crate::dispatcher) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
-        self.loads.values().flat_map(|load| load.offers.iter().cloned())
+        self.loads.values().flat_map(|load| &load.offers).chain(self.on_their_way()).cloned()
+    }
+
+    /// The sizes of executors that may be on their way from one dispatcher to another, and then are in nobody's load.
+    fn on_their_way(&self) -> impl Iterator<Item = &Size> {
+        self.sent.iter().map(|(_, size)| size).chain(&self.courier)
     }
 
     /// Whether another dispatcher has, or may have, an executor large enough for a task that fits none here.
@@ -35,6 +42,7 @@ impl Exchange {
         let may = |load: &MemberLoad| load.can_take(&size);
         let loads = &self.loads;
         self.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
+            || self.on_their_way().any(|offer| size.is_within(offer))
     }
 }
 
@@ -59,14 +67,30 @@ impl Schedule {
         }
         unfit.sort_unstable();
         unfit.truncate(SIZES_MAX);
-        MemberLoad { n_slots, n_ready, unfit, offers }
+        MemberLoad { n_slots, n_ready, unfit, offers, ..MemberLoad::default() }
     }
 }
 
 impl Dispatcher {
     /// The load that is reported to the other dispatchers.
     pub fn load(&self) -> MemberLoad {
-        self.schedule.load()
+        let (candidate, courier) = match self.exchange.group {
+            Some(_) => (self.courier_candidate(), self.told_courier()),
+            None => (None, None),
+        };
+        MemberLoad { calls: self.calls_courier(), candidate, courier, ..self.schedule.load() }
+    }
+
+    pub(in crate::dispatcher) fn on_member_load(
+        &mut self,
+        now: Timestamp,
+        member: MemberId,
+        load: MemberLoad,
+    ) {
+        if let Some(courier) = &load.courier {
+            self.hear_of_courier(now, member, courier);
+        }
+        self.exchange.loads.insert(member, load);
     }
 
     /// Sends an executor away that has been idle for a while and that no task here waits for. It goes to a
@@ -74,6 +98,7 @@ impl Dispatcher {
     /// executors.
     pub(in crate::dispatcher) fn balance(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let Some(group) = self.exchange.group else { return };
+        self.exchange.sent.retain(|(at, _)| now.since_ns(*at) < SENT_NS);
         if self.schedule.attempts.hold_until.is_some() {
             return;
         }
@@ -84,8 +109,9 @@ impl Dispatcher {
                 && now.since_ns(e.last_ended) >= IDLE_NS
                 && !ready.iter().any(|size| self.schedule.executors.resources.is_able(e, *size))
         };
-        let idle: Vec<ExecutorId> =
+        let mut idle: Vec<ExecutorId> =
             self.schedule.executors.by_id.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
+        idle.retain(|executor| !self.needs_courier(*executor));
         if idle.is_empty() {
             self.exchange.idle_since = None;
             return;
@@ -139,14 +165,26 @@ impl Dispatcher {
             }
         }
         let Some((_, executor, to)) = best else { return };
+        // One executor at a time: the effect of this move should be seen before the next one.
+        self.exchange.idle_since = Some(now);
+        self.send_away(now, executor, to, out);
+    }
+
+    /// The executor takes no more tasks, and goes to another dispatcher when it has done those that it has.
+    pub(in crate::dispatcher) fn send_away(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        to: MemberId,
+        out: &mut Vec<Action>,
+    ) {
         let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was found above");
         (e.draining, e.moving_to) = (true, Some(to));
+        self.exchange.sent.push((now, e.offer.size()));
         // It does not end here.
         self.schedule.executors.walltimes.forget(executor);
         self.schedule.executors.ends_changed();
         self.schedule.update_room(&self.work, executor);
-        // One executor at a time: the effect of this move should be seen before the next one.
-        self.exchange.idle_since = Some(now);
         out.push(Action::SendAway { executor, member: to });
     }
 }

@@ -5,7 +5,7 @@ use crate::dispatcher::{
     Dispatcher, End, Executors, Forgotten, Intermediate, Intermediates, SOURCES_MAX, Workload,
 };
 use crate::event::Action;
-use crate::group::{FileState, LinkMessage, SharedFile};
+use crate::group::{Carried, FileState, LinkMessage, SharedFile};
 use eyas_terms::{ExecutorId, MemberId, ObjectId, RunId, TaskId, Timestamp};
 use eyas_text::shown;
 
@@ -130,12 +130,16 @@ impl Exchange {
         import.waiters.contains(&task).then_some(import.owner)
     }
 
-    pub(super) fn maker_of_export(&self, intermediates: &Intermediates, key: Key) -> Option<TaskId> {
+    pub(in crate::dispatcher) fn maker_of_export(
+        &self,
+        intermediates: &Intermediates,
+        key: Key,
+    ) -> Option<TaskId> {
         let stays = intermediates.files.get(&key.1).and_then(|file| file.maker);
         stays.or_else(|| self.home_makers.get(&key).copied())
     }
 
-    /// The state of an export. `last_sent` is the state that was last sent to `member`: holders that are still
+    /// The state of an export, without what the courier carries. `last_sent` is the state that was last sent to `member`: holders that are still
     /// good stay named.
     pub(super) fn state_of_export(
         &self,
@@ -187,7 +191,7 @@ impl Exchange {
         if let Some(FileState::Held { digest: before, holders: named, .. }) = last_sent {
             let good = |h: &ExecutorId| holders.contains(h) && !failed_holders.contains(h);
             if *before == digest && named.iter().all(good) && named.len() >= SOURCES_MAX.min(holders.len()) {
-                return FileState::Held { digest, size_bytes, holders: named.clone() };
+                return FileState::Held { digest, size_bytes, holders: named.clone(), carried: Carried::No };
             }
         }
         if holders.is_empty() {
@@ -198,7 +202,7 @@ impl Exchange {
         holders.rotate_left((member.0 as usize).wrapping_add(object.0 as usize) % n);
         holders.sort_by_key(|h| failed_holders.contains(h));
         holders.truncate(SOURCES_MAX);
-        FileState::Held { digest, size_bytes, holders }
+        FileState::Held { digest, size_bytes, holders, carried: Carried::No }
     }
 }
 
@@ -209,6 +213,7 @@ impl Dispatcher {
         let n_foreign = export.last_sent.len() as u32;
         if n_foreign == 0 {
             self.exchange.exports.remove(&key);
+            self.reach.couriers.unwant(key);
         }
         if let Some(file) = self.intermediates.files.get_mut(&key.1) {
             file.n_foreign = n_foreign;

@@ -1,10 +1,10 @@
 //! The reader's side: files that tasks here read and tasks of another dispatcher make, and the copies of files that
 //! executors took along.
 
-use super::{Exchange, Import};
+use super::{Exchange, Import, Key};
 use crate::dispatcher::{Dispatcher, End, Executors, Intermediates, SOURCES_MAX, Workload};
 use crate::event::Action;
-use crate::group::{FileState, LinkMessage, SharedFile};
+use crate::group::{Carried, FileState, LinkMessage, SharedFile};
 use eyas_terms::{ExecutorId, Failure, FailureKind, MemberId, ObjectId, Outcome, RunId, TaskId, Timestamp};
 
 impl Exchange {
@@ -33,6 +33,36 @@ impl Exchange {
 
     pub(in crate::dispatcher) fn lent_to(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
         self.lent.get(&object).into_iter().flatten().copied()
+    }
+
+    /// No executor of another dispatcher has a copy of our file.
+    pub(in crate::dispatcher) fn unlend_all(&mut self, object: ObjectId) {
+        self.lent.remove(&object);
+    }
+
+    /// An executor of another dispatcher has no copy of our file, or has come back.
+    pub(in crate::dispatcher) fn unlend(&mut self, object: ObjectId, executor: ExecutorId) {
+        if let Some(lent) = self.lent.get_mut(&object) {
+            lent.retain(|other| *other != executor);
+            if lent.is_empty() {
+                self.lent.remove(&object);
+            }
+        }
+    }
+
+    /// What the owner says of a file of another dispatcher.
+    pub(in crate::dispatcher) fn import_state(&self, key: Key) -> Option<&FileState> {
+        self.imports.get(&key).map(|import| &import.state)
+    }
+
+    /// Asks the owner to have the courier take the file, which it does not have.
+    pub(in crate::dispatcher) fn ask_to_carry(&mut self, work: &Workload, key: Key) {
+        let Some(import) = self.imports.get_mut(&key) else { return };
+        if let FileState::Held { carried, .. } = &mut import.state {
+            *carried = Carried::No;
+        }
+        let (owner, file) = (import.owner, work.shared(key));
+        self.say(owner, LinkMessage::Carry { file });
     }
 
     /// Notes that an executor came here with a copy of another dispatcher's file.
@@ -233,6 +263,7 @@ impl Dispatcher {
         let Some(import) = self.exchange.imports.get_mut(&key).filter(|i| i.owner == from) else {
             return; // no task here reads the file any more; the owner was told so on another connection
         };
+        self.reach.stir(key.1);
         let was_held = matches!(import.state, FileState::Held { .. });
         import.state = state.clone();
         if state == FileState::Expected {
