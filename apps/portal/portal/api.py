@@ -1,6 +1,6 @@
 """The interface for programs, under /api: the paper's Web Service (Raicu09, section 6.2). Programs have tokens.
 
-A page of this portal may read what is here with its session. What changes something takes a token only, so no other page can.
+Somebody who has signed in may read what is here in their browser. What changes something takes a token only, so no other page can.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from . import accounts
-from .faces import Portal, address_of, portal_of, session_of
+from .faces import Portal, address_of, is_browsing, portal_of, session_of
 from .lists import BANDS, Asked, Problem, check
 from .store import REQUESTS_SHOWN, Row
 from .work import FILES
@@ -28,14 +28,14 @@ LOOK_S = 0.05
 
 
 def api_user(request: Request, authorization: Annotated[str | None, Header()] = None) -> Row:
-    """The user of a token, or for reading that of a session."""
+    """The user of a token; for reading in a browser that of a session. A program has the cookie of a session for nothing."""
     portal = portal_of(request)
     kind, _, secret = (authorization or "").partition(" ")
     if kind.lower() == "bearer" and secret:
         user = portal.store.user_of_token(secret.strip())
         if user is not None:
             return user
-    elif authorization is None and request.method == "GET":
+    elif authorization is None and request.method == "GET" and is_browsing(request.headers):
         session = session_of(request)
         if session is not None:
             return session[0]

@@ -261,6 +261,11 @@ def session_of(request: Request) -> tuple[Row, str] | None:
     return portal_of(request).store.session(secret) if secret else None
 
 
+def is_browsing(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that a page of this portal asks, or a person by the address. Programs say nothing of the kind."""
+    return headers.get("sec-fetch-site") in ("same-origin", "none")
+
+
 def is_same_site(headers: Mapping[str, str]) -> bool:
     """Whether a form comes from a page of this portal, as far as the browser says."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")

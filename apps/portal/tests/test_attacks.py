@@ -49,8 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, survey: Path) -> Iterator[S
 
 
 def client_of(server: Server, name: str | None = None, password: str = PASSWORD) -> httpx.Client:
-    """Somebody who has signed in, with a new account where there is no name."""
-    client = httpx.Client(base_url=server.url, timeout=60)
+    """Somebody who has signed in with a browser, with a new account where there is no name."""
+    client = httpx.Client(base_url=server.url, timeout=60, headers={"Sec-Fetch-Site": "same-origin"})
     path, who = ("/sign-in", name) if name else ("/sign-up", "u" + secrets.token_hex(4))
     assert client.post(path, data={"name": who, "password": password}).status_code == 303
     return client

@@ -446,7 +446,7 @@ MATRIX = {
     "GET /api/requests/{number}": ("sign in", "none", "yes", "yes"),
     "GET /api/requests/{number}/files/{name}": ("sign in", "none", "yes", "yes"),
     "GET /api/users": ("sign in", "no", "no", "yes"),
-    # A session is enough to read, and never to change anything.
+    # In a browser a session is enough to read, and never to change anything.
     "POST /api/requests": ("sign in", "sign in", "sign in", "sign in"),
     "POST /api/requests/{number}/cancel": ("sign in", "sign in", "sign in", "sign in"),
     "PATCH /api/users/{name}": ("sign in", "sign in", "sign in", "sign in"),
@@ -461,6 +461,22 @@ MATRIX = {
     "POST /vo/sia2/query": ("yes", "yes", "yes", "yes"),
     "POST /vo/links": ("yes", "yes", "yes", "yes"),
     "POST /vo/soda": ("?", "?", "?", "?"),
+}
+
+# What another user, the owner of the request, and an administrator get of each route of the API by a token.
+BY_TOKEN = {
+    "GET /api/openapi.json": ("yes", "yes", "yes"),
+    "GET /api/survey": ("yes", "yes", "yes"),
+    "GET /api/requests": ("yes", "yes", "yes"),
+    "GET /api/requests/{number}": ("none", "yes", "yes"),
+    "GET /api/requests/{number}/files/{name}": ("none", "yes", "yes"),
+    "GET /api/users": ("no", "no", "yes"),
+    "POST /api/requests/{number}/cancel": ("none", "yes", "yes"),
+    # What is sent here has no body, which is looked at behind who sends it.
+    "POST /api/requests": ("?", "?", "?"),
+    "PATCH /api/users/{name}": ("no", "no", "?"),
+    "POST /api/users/{name}/password": ("no", "no", "yes"),
+    "POST /api/tokens": ("?", "?", "?"),
 }
 
 
@@ -478,27 +494,29 @@ def routes() -> set[str]:
 def test_every_route_for_every_role(server: Server) -> None:
     """With sessions, and without the key that each form carries: what another site could make a browser send."""
     assert routes() == set(MATRIX), "each route stands in the matrix"
-    owner = Program(server)
+    owner, other = Program(server), Program(server)
     number = owner.ask(targets(server)[:2])
     owner.end(number)
     people = []
     for name, password in (
         (None, ""),
-        (new_name(), PASSWORD),
+        (other.name, PASSWORD),
         (owner.name, PASSWORD),
         ("admin", server.admin_password),
     ):
         client = httpx.Client(base_url=server.url, timeout=60)
         if name is not None:
-            client.post("/sign-up", data={"name": name, "password": password})
-            client.cookies.clear()
             assert client.post("/sign-in", data={"name": name, "password": password}).status_code == 303
         people.append(client)
+
+    def path_of(route: str, name: str = "admin") -> str:
+        path = route.partition(" ")[2]
+        path = path.replace("{number}", number if "requests" in path else "999999")
+        return path.replace("{name}", "stack.fits" if "files" in path else name).replace("{secret}", "x")
+
     seen = {}
     for route in MATRIX:
-        method, path = route.split()
-        path = path.replace("{number}", number if "requests" in path else "999999")
-        path = path.replace("{name}", "stack.fits" if "files" in path else "admin").replace("{secret}", "x")
+        method, path = route.partition(" ")[0], path_of(route)
         # A form of a browser says where it comes from.
         answers = [
             client.request(method, path, headers={"Sec-Fetch-Site": "same-origin"}) for client in people
@@ -514,19 +532,52 @@ def test_every_route_for_every_role(server: Server) -> None:
         re.search(r'name="form_key" value="([^"]+)"', client.get("/account").text) for client in people[1:]
     ]
     assert all(keys)
-    other, own = (str(key and key[1]) for key in keys[:2])
+    others, own = (str(key and key[1]) for key in keys[:2])
     share = f"/requests/{number}/share"
-    assert people[2].post(share, data={"form_key": other, "shared": "yes"}).status_code == 403
+    assert people[2].post(share, data={"form_key": others, "shared": "yes"}).status_code == 403
     foreign = people[2].post(
         share, data={"form_key": own, "shared": "yes"}, headers={"Origin": "https://elsewhere.example"}
     )
     assert foreign.status_code == 403
-    assert people[1].post(share, data={"form_key": other, "shared": "yes"}).status_code == 404, (
+    assert people[1].post(share, data={"form_key": others, "shared": "yes"}).status_code == 404, (
         "another's request"
     )
     assert people[2].post(share, data={"form_key": own, "shared": "yes"}).status_code == 303
-    by_other = people[1].post("/admin/users/admin", data={"form_key": other, "weight": "1"})
+    by_other = people[1].post("/admin/users/admin", data={"form_key": others, "weight": "1"})
     assert by_other.status_code == 404
+    # With a session a program, and a page of another site, is a stranger to the API; so is a page with a token that is none.
+    is_page = {"Sec-Fetch-Site": "same-origin"}
+    strangers: list[dict[str, str]] = [{}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}]
+    strangers.append({**is_page, "Authorization": "Bearer eyas_none"})
+    programs = [other, owner, Program(server, "admin", server.admin_password)]
+    by_token = {}
+    for route in MATRIX:
+        method, path = route.partition(" ")[0], path_of(route, other.name)
+        if path.startswith("/api/"):
+            for headers in strangers:
+                answers = [client.request(method, path, headers=headers) for client in people]
+                assert {outcome(answer) for answer in answers} == {MATRIX[route][0]}, (route, headers)
+            by_token[route] = tuple(outcome(program.client.request(method, path)) for program in programs)
+        elif method == "GET":
+            # Pages know no tokens.
+            answers = [program.client.get(path, headers=is_page) for program in programs]
+            assert {outcome(answer) for answer in answers} == {MATRIX[route][0]}, route
+    assert by_token == BY_TOKEN
+
+
+def test_a_session_reads_the_api_in_a_browser_alone(server: Server, browser: Browser) -> None:
+    """Typed as an address, or read by a page; what a program sends with the same cookie is refused."""
+    page = browser.new_context().new_page()
+    asked = "fetch('/api/requests').then(answer => answer.status)"
+    page.goto(f"{server.url}/help")
+    assert page.evaluate(asked) == 401
+    sign_up(page, server, new_name())
+    assert page.evaluate(asked) == 200
+    by_program = page.request.get(f"{server.url}/api/requests")
+    assert by_program.status == 401 and "send a token" in by_program.text()
+    answer = page.goto(f"{server.url}/api/requests")
+    assert answer is not None and answer.json() == []
+    page.close()
 
 
 def test_cookies_passwords_and_words_that_are_code(server: Server) -> None:
