@@ -10,7 +10,6 @@ user is the administrator, whose password is written to a file that only this us
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,13 @@ import eyas  # noqa: E402
 import sqlalchemy.exc  # noqa: E402
 import uvicorn  # noqa: E402
 from cutout import StackingError  # noqa: E402
-from portal import accounts, oidc, store, surveys, web, work  # noqa: E402
+from portal import accounts, alone, oidc, store, surveys, web, work  # noqa: E402
 from portal.faces import Limits, Portal  # noqa: E402
 from portal.index import Index, row_of  # noqa: E402
 from portal.lists import BANDS  # noqa: E402
 from portal.work import Connections, Work  # noqa: E402
 
 FIRST_USER = "admin"
-# Says which portal has a folder, and how long that text is.
-OWNER, OWNER_BYTES = "portal.lock", 2000
 # The table of exposures of a list that cannot be read, and how many of them are said at the start.
 UNREAD, UNREAD_SHOWN = "exposures-left-out.csv", 20
 
@@ -68,44 +65,26 @@ def make_first_user(kept: store.Store, folder: Path) -> Path | None:
     return path
 
 
-def own(folder: Path) -> Callable[[str], object]:
-    """Make this process the only portal of a folder, which is made where there is none. The system takes that back when the process
-    ends, however it ends. Gives what notes the portal's address for whoever tries to be the next one.
-
-    Raises
-    ------
-    WrongOption : the folder has a portal, or cannot be used.
-    """
-    host = socket.gethostname()
+def own_folder(folder: Path) -> alone.FileLock:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Open until the process ends. A lock of this kind is no child's, whatever the child has open.
-        file = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            number, of, url = [*os.pread(file, OWNER_BYTES, 0).decode().split(), "", "", ""][:3]
-            process = f"process {number}" + (f" of {of}" if of != host else "")
-            raise WrongOption(
-                f"the folder {folder} has a portal already, {process}, {url or 'which is starting'}: "
-                "use that one, end it, or name another folder with --dir"
-            ) from None
+        return alone.own_folder(folder)
     except OSError as error:
         raise WrongOption(f"the folder {folder} cannot be used: {error.strerror}") from None
 
-    def note(url: str) -> None:
-        # In one piece, over all that stood there.
-        os.pwrite(file, f"{os.getpid()} {host} {url}".ljust(OWNER_BYTES).encode()[:OWNER_BYTES], 0)
 
-    note("")
-    return note
-
-
-def open_database(args: argparse.Namespace) -> tuple[store.Store, Index]:
+def open_database(
+    args: argparse.Namespace, url: str
+) -> tuple[store.Store, Index, alone.FileLock | alone.PostgresLock | None]:
     folder: Path = args.dir
     try:
         engine = store.connect(args.db or f"sqlite:///{folder / 'portal.db'}")
-        return store.Store(engine), Index(engine)
+        # Before anything is written there that another portal reads.
+        lock = alone.own_database(engine)
+        if lock is not None:
+            lock.note(url)
+        return store.Store(engine), Index(engine), lock
+    except OSError as error:
+        raise WrongOption(f"the database cannot be used: {error.strerror}") from None
     except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
         # The URL may have a password, and is not repeated.
         why = str(getattr(error, "orig", None) or error).splitlines()[0]
@@ -238,7 +217,7 @@ def main() -> int:
     try:
         check_certificate(args.certificate, args.key)
         return serve(args, oidc.read_settings(args.oidc))
-    except (WrongOption, oidc.WrongSettings) as error:
+    except (WrongOption, alone.NotAlone, oidc.WrongSettings) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except eyas.EyasError as error:
@@ -299,13 +278,13 @@ def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
     args.dir = args.dir.resolve()
     if args.psf_sigma is not None and not 0.3 <= args.psf_sigma <= 10:
         raise WrongOption("--psf-sigma is a number of pixels from 0.3 to 10")
-    note_address = own(args.dir)
+    folder_lock = own_folder(args.dir)
     taken = listen(args.host, args.port)
     scheme = "https" if args.certificate else "http"
     host = f"[{args.host}]" if ":" in args.host else args.host
     url = (args.url or f"{scheme}://{host}:{taken.getsockname()[1]}").rstrip("/")
-    note_address(url)
-    kept, index = open_database(args)
+    folder_lock.note(url)
+    kept, index, database_lock = open_database(args, url)
     cluster = None
     try:
         survey = open_survey(args, index)
@@ -342,7 +321,15 @@ def serve(args: argparse.Namespace, provider: oidc.Settings | None) -> int:
             timeout_keep_alive=75,
         )
         # The server ends in good order at both, and then raises the signal again.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        lost: list[str] = []
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(f"error: {lost[0]}" if lost else 0))
+
+        def end(why: str) -> None:
+            lost.append(why)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        if database_lock is not None:
+            database_lock.keep(end)
         server = uvicorn.Server(config)
         portal.is_ending = lambda: server.should_exit
         server.run([taken])

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import need_path
-from portal import store
+import sqlalchemy as sa
+from harness import need_path, wait_until
+from portal import alone, store
 from portal.index import Index
 from portal.regions import Region
+from portals import APP, Server, started
 from test_index import exposures_around
 
 
@@ -189,6 +194,84 @@ def test_work_that_was_done_is_found_by_its_digest(url: str) -> None:
     kept.add_result("digest", other)
     found = kept.result_of("digest")
     assert found is not None and found["id"] == other
+
+
+def refused(folder: Path, survey: Path, url: str) -> str:
+    """What a second portal says that is given the same database and a folder of its own."""
+    command: list[str | Path] = [sys.executable, APP / "serve.py", "--dir", folder, "--survey", survey]
+    command += ["--nodes", "0..1", "--reindex", "--db", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 2 and not done.stdout, done
+    assert not (folder / "requests").exists() and not (folder / "cluster").exists()
+    return done.stderr
+
+
+def has_portal(what: str, first: Server) -> str:
+    process = f"process {first.process.pid}, {first.url}"
+    return f"error: {what} has a portal already, {process}: use that one, end it, or name another database with --db\n"
+
+
+def test_a_file_of_sqlite_has_one_portal(tmp_path: Path, survey: Path) -> None:
+    """By whatever name, until its process has ended, in whatever way. Two would carry out each request twice."""
+    file = tmp_path / "first" / "portal.db"
+    (tmp_path / "link.db").symlink_to(file)
+    with started(tmp_path / "first", survey, "--nodes", "0..1") as first:
+        for name in (file, tmp_path / "link.db"):
+            said = refused(tmp_path / "second", survey, f"sqlite:///{name}")
+            assert said == has_portal(f"the database {file}", first)
+        assert sum(Index(store.connect(f"sqlite:///{file}")).count().values()) == 60
+        os.kill(first.process.pid, signal.SIGKILL)
+        first.process.wait()
+        first.process.returncode = 0
+    assert alone.own_database(store.connect(f"sqlite:///{file}")) is not None
+    assert alone.own_database(store.connect("sqlite://")) is None
+
+
+def test_a_database_of_postgresql_has_one_portal(postgres: str, tmp_path: Path, survey: Path) -> None:
+    """A server that was started anew has no locks: the portal takes its own again, or ends where another one was quicker."""
+    with sa.create_engine(postgres, isolation_level="AUTOCOMMIT").connect() as control:
+        control.execute(sa.text("CREATE DATABASE sky"))
+        url = postgres.rpartition("/")[0] + "/sky"
+
+        def owners() -> list[tuple[int, str]]:
+            rows = control.execute(
+                sa.text(
+                    "SELECT pid, application_name FROM pg_locks JOIN pg_stat_activity USING (pid) "
+                    "WHERE locktype = 'advisory' AND granted"
+                )
+            )
+            return [(pid, name) for pid, name in rows]
+
+        with started(tmp_path / "first", survey, "--nodes", "0..1", "--db", url) as first:
+            assert refused(tmp_path / "second", survey, url) == has_portal("the database", first)
+            # Another database of the server is another one.
+            free = alone.own_database(store.connect(postgres))
+            assert isinstance(free, alone.PostgresLock)
+            free._connection.close()
+            (before,) = owners()
+            control.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": before[0]})
+            wait_until(lambda: owners() and owners() != [before], "the portal to have its lock again")
+            (again,) = owners()
+            assert again[0] != before[0] and again[1] == before[1] and first.url in again[1]
+            assert refused(tmp_path / "second", survey, url) == has_portal("the database", first)
+            # Another one waits for the lock, so it has it at once.
+            with sa.create_engine(url).connect() as rival:
+                table = rival.execute(sa.text("SELECT CAST('requests' AS regclass)::int4")).scalar_one()
+                keys = {"class": alone.LOCK_CLASS, "table": table}
+                rival.execute(sa.text("SELECT set_config('application_name', '7 elsewhere http://h', false)"))
+                taking = threading.Thread(
+                    target=rival.execute, args=(sa.text("SELECT pg_advisory_lock(:class, :table)"), keys)
+                )
+                taking.start()
+                waiting = sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+                wait_until(lambda: control.execute(waiting).scalar_one() == 1, "the other one to wait")
+                control.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": again[0]})
+                taking.join()
+                assert first.process.wait(60) == 1
+                assert "error: the database has a portal already, process 7 of elsewhere, http://h: " in (
+                    first.printed
+                )
+            first.process.returncode = 0
 
 
 @pytest.mark.parametrize(
