@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import os
 import re
 import shutil
@@ -158,11 +159,24 @@ def test_a_result_is_there_before_the_server_is_asked_again(server: Server, site
     wait_until(lambda: row_of(server.folder, asked, number) == 1, "the result to be kept")
 
 
+def cuts_of(log: Path, begin: int) -> list[tuple[int, dict[str, Any]]]:
+    """The nodes of tasks that have cut, and what they say of their exposures, by the event log from that byte on."""
+    found = []
+    for line in log.read_bytes()[begin:].splitlines(keepends=True):
+        if b'"attempt_ended"' in line and line.endswith(b"\n"):
+            ended = json.loads(line)["in"]["attempt_ended"]
+            # Such a task reads the program and one exposure.
+            if len(ended["report"]["inputs"]) == 2:
+                found.append((ended["executor"], ended["report"]["inputs"][1]))
+    return found
+
+
 def test_as_from_a_folder(server: Server, site: Site, survey: Path, tmp_path: Path) -> None:
     """The same pictures, and each exposure is asked for about once, whatever its packing."""
     program, objects = Program(server), targets(server)
     assert set(exposures_of(server).addresses()) == {site.address(name) for name in names_of(site.root)}
-    before = len(site.asked)
+    before, log = len(site.asked), next((server.folder / "cluster").rglob("events.jsonl"))
+    begin = len(log.read_bytes())
     number = program.ask(objects)
     done = program.end(number)["result"]
     assert done["unread"] == [] and done["n_found"] == len(objects) and done["n_exposures"] >= 4
@@ -181,11 +195,19 @@ def test_as_from_a_folder(server: Server, site: Site, survey: Path, tmp_path: Pa
         assert np.allclose(
             fits.getdata(io.BytesIO(stack)), fits.getdata(io.BytesIO(again)), rtol=1e-3, atol=1e-4
         )
-    # Another order of the objects is other work: it is done with the copies that the nodes have.
-    asked = [one for one in site.asked if one[1] != "bytes=0-0"]
+    # Another order of the objects is other work: it is done with the copies that the nodes have. A node that has none takes one of the
+    # other node, or, where that does not answer, of the server: but never what it has read before.
+    asked = len(site.asked)
     warm = program.end(program.ask(objects[::-1]))["result"]
     assert not warm["is_as_before"] and warm["local_bytes"] + warm["peer_bytes"] > 0
-    assert sum(one[2] for one in site.asked if one[1] != "bytes=0-0") == sum(one[2] for one in asked)
+    n_cuts = done["n_exposures"]
+    wait_until(lambda: len(cuts_of(log, begin)) >= 2 * n_cuts, "the log to have both requests")
+    cuts = cuts_of(log, begin)
+    read = [(node, one["object"]) for node, one in cuts if one["outcome"] in ("miss", "direct")]
+    assert len(set(read)) == len(read), cuts
+    given = {path for path, part, n_bytes in site.asked[asked:] if part != "bytes=0-0" and n_bytes}
+    sizes = {one["size_bytes"] for _, one in cuts[n_cuts:] if one["outcome"] in ("miss", "direct")}
+    assert {(site.root / path).stat().st_size for path in given} <= sizes, (given, cuts)
 
 
 def test_what_cannot_be_indexed_is_named_and_the_rest_is_there(server: Server, site: Site) -> None:
