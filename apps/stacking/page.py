@@ -505,6 +505,46 @@ def errors_together(results: Results) -> str:
     return table(["", "experiments", "mean", "median", "standard deviation", "worst"], rows)
 
 
+def portal() -> str:
+    """Figure 41: what the paper's pages ask and show, and what ours do."""
+    return table(
+        ["", "the paper", "here"],
+        [
+            [
+                "who asks",
+                "user ID and password, made by hand",
+                "accounts of the portal, or a provider of identities",
+            ],
+            [
+                "what is asked",
+                "a list of {ra dec band}",
+                "the same, by form or file, as text, CSV or VOTable; each line is checked",
+            ],
+            [
+                "while it runs",
+                "percentage and expected end",
+                "the same, tasks, nodes, and where the bytes come from",
+            ],
+            [
+                "the result",
+                "JPEG, its size in KB and in pixels, a link to FITS",
+                "the same, PNG, one cutout alone, signal-to-noise, and a map of the sky",
+            ],
+            ["statistics", "time, number of computers, objects found", "the same"],
+            [
+                "objects that the survey does not have",
+                "their number and addresses",
+                "the same, with the line of the list and why",
+            ],
+            [
+                "data not in the cache",
+                "number and addresses: no permission, corrupt, cache inaccessible",
+                "the same: `unreadable`, `corrupt`, `away`, `missing`",
+            ],
+        ],
+    )
+
+
 def workloads(results: Results) -> str:
     rows = []
     for locality in results.localities:
@@ -645,6 +685,13 @@ busy the machine was: two nodes that want an image at the same moment may both r
 in random order, all at once. All configurations of a workload made the same bytes, task by task; `evaluate.py` fails otherwise.
 
 {workloads(results)}""",
+    ]
+    parts += [
+        "## The portal (figure 41)",
+        "The figure is two pictures of pages, of which the text of §6.2 gives these words. [The guide](../guides/portal.md) has the portal.",
+        portal(),
+        "![A request in the portal: the stack with its source beside one cutout alone, sizes, time, computers, and the object that the "
+        "survey does not have](../img/portal.png)",
     ]
     if "profile" in results.measured:
         parts += [

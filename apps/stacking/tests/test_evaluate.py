@@ -184,7 +184,7 @@ def test_the_page_has_the_paper_and_the_simulation_beside_it(
     assert made[0] == made[1]
     text = (tmp_path / "stacking.md").read_text()
     assert json.loads((tmp_path / "stacking.json").read_text()) == measured[1]
-    for figure in ("42", "43", "44", "45", "46", "47", "48", "49", "50", "51"):
+    for figure in ("41", "42", "43", "44", "45", "46", "47", "48", "49", "50", "51"):
         assert re.search(rf"\bfigures? {figure}\b", text), figure
     for said in ("168,529", "0.421 MB", "0.066 MB", "39 Gb/s", "154,345", "| the paper, all | 92 | 5 % |"):
         assert said in text
