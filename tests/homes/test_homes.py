@@ -545,6 +545,25 @@ def test_home_check_says_that_nobody_answers(run: Run, scheme: str) -> None:
         assert "answers" in done.stdout and "nothing came within 1.0 s" in done.stdout, done
 
 
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "AWS_CA_BUNDLE"])
+def test_a_file_without_certificates_is_said_where_they_are_needed(
+    run: Run, tmp_path: Path, variable: str
+) -> None:
+    """Nodes, and homes that need no certificates of others, do not look at it."""
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "empty.pem").touch()
+    place = "https://127.0.0.1:1/x" if variable == "SSL_CERT_FILE" else "s3://bucket/x"
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    for file, why in [
+        ("empty.pem", "it holds no certificate in PEM form"),
+        ("none.pem", "it cannot be read: No such file"),
+    ]:
+        env = {variable: file, **keys}
+        assert run("map", "a.txt", "--print", "--", "cat", "{in}", env=env).stdout == "a\n"
+        refused = run("cp", place, "x", env=env, status=4).stderr
+        assert f"{variable} names `{file}` as the authorities to trust, and {why}" in refused
+
+
 needs_rclone = pytest.mark.skipif(RCLONE is None and not os.environ.get("CI"), reason="needs rclone")
 
 

@@ -23,9 +23,10 @@ use std::time::{Duration, SystemTime};
 use ureq::config::ConfigBuilder;
 use ureq::http::request::{Builder, Parts};
 use ureq::http::{HeaderMap, Request, Response};
+use ureq::middleware::MiddlewareNext;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::typestate::AgentScope;
-use ureq::{Agent, AsSendBody, Body};
+use ureq::{Agent, AsSendBody, Body, SendBody};
 
 /// How much of a refusal's body is read.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
@@ -82,8 +83,11 @@ pub struct HttpConfig {
     pub redirects_max: u32,
     /// Use `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, as clusters without a route to the outside need.
     pub proxy_from_env: bool,
-    /// Trust the authorities in this PEM file instead of the usual public ones, as sites with their own need.
+    /// Trust the authorities in this PEM file instead of the usual public ones, as sites with their own need. Where it cannot be used,
+    /// each request by TLS fails and says so, and no other.
     pub ca_file: Option<PathBuf>,
+    /// Variables that may name such a file where `ca_file` does not; the first that is set and not empty counts.
+    pub ca_variables: &'static [&'static str],
 }
 
 impl Default for HttpConfig {
@@ -95,12 +99,25 @@ impl Default for HttpConfig {
             redirects_max: 10,
             proxy_from_env: true,
             ca_file: None,
+            ca_variables: &["SSL_CERT_FILE"],
         }
     }
 }
 
+/// Why nobody can be trusted: the file of authorities that the user named cannot be used.
+#[derive(Debug)]
+struct NoAuthorities(String);
+
+impl std::error::Error for NoAuthorities {}
+
+impl fmt::Display for NoAuthorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The client's settings that all kinds of home share.
-pub(crate) fn agent_config(config: &HttpConfig) -> Result<ConfigBuilder<AgentScope>> {
+pub(crate) fn agent_config(config: &HttpConfig) -> ConfigBuilder<AgentScope> {
     let mut builder = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(config.redirects_max)
@@ -114,13 +131,33 @@ pub(crate) fn agent_config(config: &HttpConfig) -> Result<ConfigBuilder<AgentSco
     if !config.proxy_from_env {
         builder = builder.proxy(None);
     }
-    // A variable that is left over from somewhere must not keep the whole program from running.
-    let of_user = || std::env::var_os("SSL_CERT_FILE").map(PathBuf::from).filter(|file| file.is_file());
-    if let Some(file) = config.ca_file.clone().or_else(of_user) {
-        let roots = RootCerts::new_with_certs(&read_certificates(&file)?);
-        builder = builder.tls_config(TlsConfig::builder().root_certs(roots).build());
-    }
-    Ok(builder)
+    let of_variable = |name: &&'static str| {
+        let file = std::env::var_os(name).filter(|file| !file.is_empty())?;
+        Some((*name, PathBuf::from(file)))
+    };
+    let named = config.ca_file.clone().map(|file| ("the setting ca_file", file));
+    let Some((by, file)) = named.or_else(|| config.ca_variables.iter().find_map(of_variable)) else {
+        return builder;
+    };
+    let certificates = match read_certificates(&file) {
+        Ok(certificates) => certificates,
+        Err(why) => {
+            let why = format!(
+                "{by} names `{}` as the authorities to trust, and {why}; name a file of certificates in PEM form, or none for the \
+                 usual authorities",
+                file.display()
+            );
+            builder = builder.middleware(move |request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
+                match request.uri().scheme_str() == Some("https") {
+                    true => Err(ureq::Error::Other(Box::new(NoAuthorities(why.clone())))),
+                    false => next.handle(request),
+                }
+            });
+            vec![]
+        }
+    };
+    // Without a certificate nobody is trusted, whom an answer by plain HTTP sends to TLS neither.
+    builder.tls_config(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&certificates)).build())
 }
 
 /// Sends one request. Every answer comes back, errors of the server too.
@@ -533,22 +570,21 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     out
 }
 
-fn read_certificates(file: &Path) -> Result<Vec<Certificate<'static>>> {
-    let operation = "trust the authorities in";
-    let pem = std::fs::read(file).map_err(|error| Error::from_io(operation, file.display(), error))?;
+/// The certificates in a PEM file. Errors: the rest of a sentence that has named the file.
+fn read_certificates(file: &Path) -> std::result::Result<Vec<Certificate<'static>>, String> {
+    let pem = std::fs::read(file).map_err(|error| format!("it cannot be read: {error}"))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
         match item {
             Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
             Ok(_) => {}
-            Err(error) => return Err(from_ureq(operation, file.display(), error)),
+            Err(error) => return Err(format!("it cannot be understood: {error}")),
         }
     }
-    if certificates.is_empty() {
-        let reason = "it holds no certificate in PEM form";
-        return Err(Error::new(ErrorKind::Io, Status::Permanent, operation, file.display(), reason));
+    match certificates.is_empty() {
+        true => Err("it holds no certificate in PEM form".into()),
+        false => Ok(certificates),
     }
-    Ok(certificates)
 }
 
 pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -708,6 +744,9 @@ pub(crate) fn from_ureq(operation: &'static str, location: impl fmt::Display, er
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
             let reason = "it, or where its server sends whoever asks, is no URL that can be asked for";
             return Error::new(ErrorKind::InvalidName, Permanent, operation, location, reason);
+        }
+        ureq::Error::Other(other) if other.is::<NoAuthorities>() => {
+            return Error::new(ErrorKind::Io, Permanent, operation, location, other.to_string());
         }
         _ => (ErrorKind::Io, Permanent),
     };

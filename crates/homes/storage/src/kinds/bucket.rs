@@ -42,8 +42,8 @@ pub(crate) const REMOVE: &str = "remove";
 const KEY_BYTES_MAX: usize = 1024;
 
 /// A client that is told where else to go, and does not go there.
-pub(crate) fn without_redirects(http: &HttpConfig) -> Result<Agent> {
-    Ok(web::agent_config(http)?.max_redirects(0).max_redirects_will_error(false).build().into())
+pub(crate) fn without_redirects(http: &HttpConfig) -> Agent {
+    web::agent_config(http).max_redirects(0).max_redirects_will_error(false).build().into()
 }
 
 /// What the homes of every cloud can do.
@@ -89,8 +89,8 @@ pub(crate) trait Cloud: Sized + Send + Sync + 'static {
     type Learned: Default + Send + Sync;
 
     /// The client. What it changes in `http` holds for the requests for credentials, too.
-    fn agent(http: &mut HttpConfig) -> Result<Agent> {
-        Ok(web::agent_config(http)?.build().into())
+    fn agent(http: &mut HttpConfig) -> Agent {
+        web::agent_config(http).build().into()
     }
 
     /// Sends one request, signed by this account.
@@ -229,7 +229,7 @@ impl<C: Cloud> Kind for C {
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
         let mut http = config.http.clone();
         Ok(Arc::new(BucketHome::<C> {
-            agent: C::agent(&mut http)?,
+            agent: C::agent(&mut http),
             http,
             account: Accounts::default(),
             backoff: Backoff::new(config.retries.clone()),

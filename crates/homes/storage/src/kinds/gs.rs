@@ -44,7 +44,7 @@ impl Cloud for Buckets {
     type Learned = ();
 
     /// An answer of 308 says how much of an upload has come, and leads nowhere.
-    fn agent(http: &mut HttpConfig) -> Result<Agent> {
+    fn agent(http: &mut HttpConfig) -> Agent {
         without_redirects(http)
     }
 

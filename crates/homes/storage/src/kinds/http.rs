@@ -93,7 +93,7 @@ impl Kind for Web {
     }
 
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
-        Ok(Arc::new(HttpHome::new(config.http.clone())?))
+        Ok(Arc::new(HttpHome::new(config.http.clone())))
     }
 }
 
@@ -104,9 +104,9 @@ pub struct HttpHome {
 }
 
 impl HttpHome {
-    /// Opens no connection yet. Errors: `ca_file` cannot be read or holds no certificate.
-    pub fn new(config: HttpConfig) -> Result<HttpHome> {
-        Ok(HttpHome { agent: web::agent_config(&config)?.build().into() })
+    /// Opens no connection yet.
+    pub fn new(config: HttpConfig) -> HttpHome {
+        HttpHome { agent: web::agent_config(&config).build().into() }
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     use ureq::http::HeaderMap;
 
     fn home() -> HttpHome {
-        HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() }).unwrap()
+        HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() })
     }
 
     fn read(opened: Opened) -> Result<Vec<u8>> {
@@ -296,7 +296,7 @@ mod tests {
         server.set_fault(Fault::Stall(500));
         let short = Duration::from_millis(200);
         let config = HttpConfig { proxy_from_env: false, stall_timeout: short, ..HttpConfig::default() };
-        let error = HttpHome::new(config).unwrap().open(&location, None).and_then(read).unwrap_err();
+        let error = HttpHome::new(config).open(&location, None).and_then(read).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Io, Status::Temporary), "{error}");
     }
 
@@ -314,9 +314,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let server = TestServer::start();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let (ca_file, empty) = (dir.path().join("ca.pem"), dir.path().join("empty.pem"));
+        let ca_file = dir.path().join("ca.pem");
         std::fs::write(&ca_file, made.cert.pem()).unwrap();
-        std::fs::write(&empty, "nothing").unwrap();
         server.put(&server.url("x"), vec![7; 100_000]);
         let front = crate::testserver::TlsFront::start(
             &server,
@@ -332,7 +331,7 @@ mod tests {
             })
         };
         // Between two requests a server may close a connection that the client keeps; a live home tries again, too.
-        let home_with = Retry::new(Arc::new(with(&ca_file).unwrap()), RetryConfig::default());
+        let home_with = Retry::new(Arc::new(with(&ca_file)), RetryConfig::default());
         assert_eq!(home_with.stat(&location).unwrap().size_bytes, 100_000);
         assert!(home_with.open(&location, Some(5..50_000)).and_then(read).unwrap() == vec![7; 49_995]);
         let error = home().stat(&location).unwrap_err();
@@ -344,7 +343,7 @@ mod tests {
             let made = params.self_signed(&key).unwrap();
             std::fs::write(&ca_file, made.pem()).unwrap();
             let front = crate::testserver::TlsFront::start(&server, made.der().clone(), &key.serialize_der());
-            with(&ca_file).unwrap().stat(&front.url("x")).unwrap_err().to_string()
+            with(&ca_file).stat(&front.url("x")).unwrap_err().to_string()
         };
         let other = rcgen::CertificateParams::new(["elsewhere.example.org".to_owned()]).unwrap();
         let error = refused(other);
@@ -357,8 +356,38 @@ mod tests {
         old.not_after = rcgen::date_time_ymd(2020, 1, 1);
         let error = refused(old);
         assert!(error.contains("it is not valid at this time"), "{error}");
-        assert!(with(&empty).unwrap_err().to_string().contains("no certificate"));
-        assert_eq!(with(&dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    /// A file of authorities that cannot be used is said by each request that would need it. No other fails for it.
+    #[test]
+    fn authorities_that_cannot_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = TestServer::start();
+        server.put(&server.url("x"), vec![7; 1_000]);
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = made.signing_key.serialize_der();
+        let front = crate::testserver::TlsFront::start(&server, made.cert.der().clone(), &key);
+        let (empty, broken, none) =
+            (dir.path().join("empty.pem"), dir.path().join("broken.pem"), dir.path().join("none.pem"));
+        std::fs::write(&empty, "").unwrap();
+        std::fs::write(&broken, "-----BEGIN CERTIFICATE-----\n%%\n-----END CERTIFICATE-----\n").unwrap();
+        for (file, why) in [
+            (&empty, "it holds no certificate in PEM form"),
+            (&broken, "it cannot be understood: "),
+            (&none, "it cannot be read: No such file"),
+            (&dir.path().to_owned(), "it cannot be read: Is a directory"),
+        ] {
+            let home = HttpHome::new(HttpConfig {
+                proxy_from_env: false,
+                ca_file: Some(file.clone()),
+                ..HttpConfig::default()
+            });
+            assert_eq!(home.stat(&server.url("x")).unwrap().size_bytes, 1_000);
+            let error = home.stat(&front.url("x")).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains(&format!("names `{}`", file.display())) && said.contains(why), "{said}");
+            assert_eq!(error.status(), Status::Permanent);
+        }
     }
 
     #[test]

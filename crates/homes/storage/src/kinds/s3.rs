@@ -25,7 +25,7 @@ use crate::{Capabilities, Home, HttpConfig, Location, Put, Stat};
 use account::Account;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
@@ -62,11 +62,8 @@ impl Cloud for Buckets {
     type Account = Account;
     type Learned = Regions;
 
-    fn agent(http: &mut HttpConfig) -> Result<Agent> {
-        let bundle = std::env::var_os("AWS_CA_BUNDLE").map(PathBuf::from);
-        if let Some(file) = bundle.filter(|file| file.is_file()) {
-            http.ca_file = Some(file);
-        }
+    fn agent(http: &mut HttpConfig) -> Agent {
+        http.ca_variables = &["AWS_CA_BUNDLE", "SSL_CERT_FILE"];
         // A redirect goes to another region, where the same signature is wrong.
         without_redirects(http)
     }

@@ -72,7 +72,7 @@ impl Kind for Shares {
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
         Ok(Arc::new(DavHome {
             // `PROPFIND` and its fellows are methods that HTTP itself does not know.
-            agent: web::agent_config(&config.http)?.allow_non_standard_methods(true).build().into(),
+            agent: web::agent_config(&config.http).allow_non_standard_methods(true).build().into(),
             backoff: Backoff::new(config.retries.clone()),
             directories: Mutex::default(),
             has_worked: AtomicBool::new(false),

@@ -82,7 +82,7 @@ impl Kind for Hdfs {
 
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
         Ok(Arc::new(HdfsHome(Arc::new(Client {
-            agent: web::agent_config(&config.http)?.build().into(),
+            agent: web::agent_config(&config.http).build().into(),
             backoff: Backoff::new(config.retries.clone()),
             user: user_name(),
         }))))

@@ -386,7 +386,7 @@ mod tests {
     }
 
     fn http() -> Arc<dyn Home> {
-        Arc::new(HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() }).unwrap())
+        Arc::new(HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() }))
     }
 
     fn read_all(home: &dyn Home, location: &Location) -> Result<Vec<u8>> {

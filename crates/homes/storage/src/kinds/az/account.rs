@@ -67,7 +67,7 @@ impl signing::Account for Account {
         let is_unsigned = variable("AZURE_SKIP_SIGNATURE").is_some_and(|value| value == "true");
         let signer = match is_unsigned {
             true => None,
-            false => Some(Signer::new(signing::context(http)?, credentials, RequestSigner::new())),
+            false => Some(Signer::new(signing::context(http), credentials, RequestSigner::new())),
         };
         Ok(Account { endpoint: endpoint.trim_end_matches('/').to_owned(), name, signer })
     }

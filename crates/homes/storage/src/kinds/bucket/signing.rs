@@ -143,20 +143,20 @@ impl<T> Accounts<T> {
 }
 
 /// What `reqsign` reads and asks with.
-pub(crate) fn context(http: &HttpConfig) -> Result<Context> {
-    let agent = |config: HttpConfig| Ok(web::agent_config(&config)?.build().into());
-    let patient = agent(http.clone())?;
+pub(crate) fn context(http: &HttpConfig) -> Context {
+    let agent = |config: HttpConfig| -> Agent { web::agent_config(&config).build().into() };
+    let patient = agent(http.clone());
     let quick = agent(HttpConfig {
         connect_timeout: METADATA_TIMEOUT,
         answer_timeout: METADATA_TIMEOUT,
         proxy_from_env: false,
         ..http.clone()
-    })?;
-    Ok(Context::new()
+    });
+    Context::new()
         .with_file_read(Files)
         .with_http_send(Web { patient, quick, is_silent: AtomicBool::new(false) })
         .with_env(Variables)
-        .with_command_execute(Commands))
+        .with_command_execute(Commands)
 }
 
 /// A variable of the environment. An empty one is as none.

@@ -40,7 +40,7 @@ impl signing::Account for Account {
                 if let Some(token) = variable("CLOUDSDK_AUTH_ACCESS_TOKEN") {
                     credentials = credentials.push_front(TokenCredentialProvider::new(token));
                 }
-                Some(Signer::new(signing::context(http)?, credentials, RequestSigner::new("storage")))
+                Some(Signer::new(signing::context(http), credentials, RequestSigner::new("storage")))
             }
         };
         let endpoint = emulator.unwrap_or_else(|| "https://storage.googleapis.com".into());
