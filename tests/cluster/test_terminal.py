@@ -6,8 +6,12 @@ import json
 import os
 import pty
 import re
+import signal
+import socket
 import subprocess
+import threading
 import unicodedata
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -121,6 +125,42 @@ def test_a_terminal_gets_a_programs_text_and_colours_and_nothing_else(
     assert "\\u{1b}]0;owned\\u{7}" in sent and "50%\\r100%" in sent
     graph = on_terminal(eyas, "graph", str(hostile), "-o", "-", stderr=tmp_path / "stderr").decode()
     assert "<svg" in graph and not unsafe(graph)
+
+
+def test_a_copy_says_what_it_waits_for(eyas: Eyas, tmp_path: Path) -> None:
+    """A server that sends the first bytes and then says nothing."""
+    held: list[socket.socket] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                held.append(server.accept()[0])
+                held[-1].recv(65536)
+                head = b'HTTP/1.1 200 OK\r\nETag: "a"\r\nContent-Length: 100000\r\n\r\n'
+                held[-1].sendall(head + b"x" * 1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(eyas.path, [str(eyas.path), "cp", url, str(tmp_path / "x")], eyas.env)
+        sent = b""
+        try:
+            while not re.search(rf"nothing has moved for \d+ s: {re.escape(url)}".encode(), sent):
+                piece = os.read(terminal, 65536)
+                assert piece, sent
+                sent += piece
+        finally:
+            os.kill(pid, signal.SIGTERM)
+            server.shutdown(socket.SHUT_RDWR)
+            for connection in held:
+                connection.close()
+            with suppress(OSError):
+                while os.read(terminal, 65536):
+                    pass
+            os.waitpid(pid, 0)
+            os.close(terminal)
 
 
 def test_mistakes_are_told_without_what_caused_them(run: Run, tmp_path: Path, hostile: Path) -> None:

@@ -138,16 +138,20 @@ pub fn copy_all(
     let copies: Vec<(Location, Source)> = copies.into_iter().collect();
     let moving = Moving::new(copies.len());
     COPIES.end_when_asked();
-    homes::each(copies.len(), &|n| {
+    let copy_one = |n: usize| {
         let (to, from) = &copies[n];
         let below = target.path().filter(|_| into && from.is_listed);
-        match work(&CopyTarget { location: to, below }, &from.location, &moving) {
+        moving.begin(&from.location);
+        let done = work(&CopyTarget { location: to, below }, &from.location, &moving);
+        moving.leave(&from.location);
+        match done {
             Ok(()) => moving.done(),
             Err(error) if from.is_listed && is_of_one(error.kind()) => left_out.add(&from.location, &error),
             Err(error) => return Err(homes::fault(error)),
         }
         Ok(())
-    })?;
+    };
+    moving.watch(|| homes::each(copies.len(), &copy_one))?;
     moving.end();
     left_out.end(n_found)
 }

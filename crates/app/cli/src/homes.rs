@@ -5,8 +5,9 @@ use crate::print::{rate_of, size};
 use crate::{Exit, Fault};
 use eyas_storage::{Error, ErrorKind, Homes, HomesConfig, Listing, Location};
 use eyas_text::{line_of, plural, shown};
-use std::sync::Mutex;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// Objects that one command reads or writes at the same time.
@@ -101,7 +102,13 @@ pub struct Moving {
     n_done: AtomicU64,
     n_bytes: AtomicU64,
     is_live: bool,
+    /// What is being moved.
+    under_way: Mutex<BTreeSet<Location>>,
 }
+
+/// For so long nothing may move before the live line says so, and where there is none, a line of its own.
+const STILL_LIVE: Duration = Duration::from_secs(5);
+const STILL_SAID: Duration = Duration::from_secs(30);
 
 impl Moving {
     pub fn new(n_objects: usize) -> Moving {
@@ -113,7 +120,49 @@ impl Moving {
             n_done: AtomicU64::new(0),
             n_bytes: AtomicU64::new(0),
             is_live: eyas_text::stderr_is_terminal(),
+            under_way: Mutex::default(),
         }
+    }
+
+    /// Does `work`, which moves objects, and says while it does when nothing moves.
+    pub fn watch<T>(&self, work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            let (is_over, ended) = mpsc::channel::<()>();
+            scope.spawn(move || self.say_what_stands(&ended));
+            let done = work();
+            drop(is_over);
+            done
+        })
+    }
+
+    fn say_what_stands(&self, ended: &mpsc::Receiver<()>) {
+        let moved = || (self.n_bytes.load(Ordering::Relaxed), self.n_done.load(Ordering::Relaxed));
+        let (mut last, mut since, mut is_said) = (moved(), Instant::now(), false);
+        while ended.recv_timeout(Duration::from_secs(1)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let now = moved();
+            if now != last {
+                (last, since, is_said) = (now, Instant::now(), false);
+            }
+            let still = since.elapsed();
+            let under_way = self.under_way.lock().expect("no holder panics");
+            let Some(one) = under_way.first() else { continue };
+            let waits = format!("nothing has moved for {} s: {}", still.as_secs(), named(one));
+            if self.is_live && still >= STILL_LIVE {
+                let _ = eyas_text::redraw_line(&format!("{}, {waits}", self.line()));
+            } else if !self.is_live && still >= STILL_SAID && !std::mem::replace(&mut is_said, true) {
+                eyas_text::say!("note: {waits}; who stays silent is asked a few times more");
+            }
+        }
+    }
+
+    /// This object is being moved.
+    pub fn begin(&self, location: &Location) {
+        self.under_way.lock().expect("no holder panics").insert(location.clone());
+    }
+
+    /// It is no more.
+    pub fn leave(&self, location: &Location) {
+        self.under_way.lock().expect("no holder panics").remove(location);
     }
 
     /// `n` more bytes of an object have moved.

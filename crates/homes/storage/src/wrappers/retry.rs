@@ -6,7 +6,8 @@
 //! is used up, because a source cannot be rewound; later failures stay `Temporary` for the caller, who can.
 //!
 //! Waits double from try to try, each shortened by a seeded random part so that many readers do not come back at once;
-//! `Retry-After` is respected up to a bound. The sleep is an argument, so tests do not wait.
+//! `Retry-After` is respected up to a bound. The sleep is an argument, so tests do not wait. Tries that take long because nothing is
+//! heard are bounded in time as well.
 //!
 //! An operation that still fails in the end has status `Persistent`, and its error gives the number of tries.
 
@@ -20,7 +21,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A body that breaks again and again is still worth resuming while each try brings this much.
 const PROGRESS_BYTES: u64 = 1 << 20;
@@ -34,6 +35,8 @@ pub struct RetryConfig {
     pub wait_first: Duration,
     /// No wait is longer by doubling.
     pub wait_max: Duration,
+    /// Nothing is asked for again once its tries have heard nothing for so long in all.
+    pub silence_max: Duration,
     /// No `Retry-After` is respected beyond this.
     pub retry_after_max: Duration,
     /// For the random part of waits.
@@ -41,12 +44,14 @@ pub struct RetryConfig {
 }
 
 impl Default for RetryConfig {
-    /// Five tries within some six seconds: bridges a restarting server, not a night.
+    /// Five tries within some six seconds: bridges a restarting server, not a night. One that accepts and then says nothing is asked
+    /// twice.
     fn default() -> RetryConfig {
         RetryConfig {
             tries_max: 5,
             wait_first: Duration::from_millis(200),
             wait_max: Duration::from_secs(10),
+            silence_max: Duration::from_secs(90),
             retry_after_max: Duration::from_secs(60),
             seed: 0,
         }
@@ -90,6 +95,7 @@ impl Retry {
                 end: opened.range.end,
                 reader: Some(opened.reader),
                 n_failures: 0,
+                silent: Duration::ZERO,
                 progress_bytes: 0,
             });
         }
@@ -121,18 +127,34 @@ impl Backoff {
         loop {
             n_tries += 1;
             match attempt(n_tries) {
-                Err(error) => self.wait_or_give_up(error, n_tries)?,
+                Err(error) => self.wait_or_give_up(error, n_tries, Duration::ZERO)?,
                 done => return done,
             }
         }
     }
 
-    /// Sleeps if another try is due after the `n_tries`-th failed; otherwise the error comes back.
-    fn wait_or_give_up(&self, error: Error, n_tries: u32) -> Result<()> {
+    /// As [`Backoff::run`], where a try is one request, so that a long one has heard nothing.
+    fn run_request<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let (mut n_tries, mut silent) = (0, Duration::ZERO);
+        loop {
+            n_tries += 1;
+            let began = Instant::now();
+            match attempt() {
+                Err(error) => {
+                    silent += began.elapsed();
+                    self.wait_or_give_up(error, n_tries, silent)?;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Sleeps if another try is due after the `n_tries`-th failed; otherwise the error comes back. `silent`: how long they heard nothing.
+    fn wait_or_give_up(&self, error: Error, n_tries: u32, silent: Duration) -> Result<()> {
         if error.status() != Status::Temporary {
             return Err(error);
         }
-        if n_tries >= self.config.tries_max {
+        if n_tries >= self.config.tries_max || silent >= self.config.silence_max {
             return Err(error.with_status(Status::Persistent).with_context("tries", n_tries));
         }
         (self.sleep)(self.wait_after(&error, n_tries));
@@ -156,7 +178,7 @@ impl Home for Retry {
     }
 
     fn stat(&self, location: &Location) -> Result<Stat> {
-        self.0.backoff.run(|_| self.0.inner.stat(location))
+        self.0.backoff.run_request(|| self.0.inner.stat(location))
     }
 
     fn stat_at_once(&self, location: &Location) -> Option<Stat> {
@@ -164,12 +186,12 @@ impl Home for Retry {
     }
 
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
-        let opened = self.0.backoff.run(|_| self.0.inner.open(location, range.clone()))?;
+        let opened = self.0.backoff.run_request(|| self.0.inner.open(location, range.clone()))?;
         Ok(self.resuming(opened))
     }
 
     fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
-        let opened = self.0.backoff.run(|_| self.0.inner.open_first(location, most_bytes))?;
+        let opened = self.0.backoff.run_request(|| self.0.inner.open_first(location, most_bytes))?;
         Ok(self.resuming(opened))
     }
 
@@ -187,7 +209,9 @@ impl Home for Retry {
         loop {
             n_tries += 1;
             match self.0.inner.put(location, &mut body, put) {
-                Err(error) if !body.is_touched => self.0.backoff.wait_or_give_up(error, n_tries)?,
+                Err(error) if !body.is_touched => {
+                    self.0.backoff.wait_or_give_up(error, n_tries, Duration::ZERO)?;
+                }
                 done => return done,
             }
         }
@@ -289,6 +313,8 @@ struct Resuming {
     reader: Option<Box<dyn Read + Send>>,
     /// Since `PROGRESS_BYTES` came in one go.
     n_failures: u32,
+    /// How long the reads that failed since then had waited.
+    silent: Duration,
     progress_bytes: u64,
 }
 
@@ -348,6 +374,7 @@ impl Resuming {
 impl Read for Resuming {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
+            let began = Instant::now();
             match self.read_once(buffer) {
                 Ok(n) => {
                     if let Some(given) = &mut self.given {
@@ -359,11 +386,12 @@ impl Read for Resuming {
                 }
                 Err(error) => {
                     if self.progress_bytes >= PROGRESS_BYTES {
-                        self.n_failures = 0;
+                        (self.n_failures, self.silent) = (0, Duration::ZERO);
                     }
                     self.progress_bytes = 0;
                     self.n_failures += 1;
-                    self.shared.backoff.wait_or_give_up(error, self.n_failures)?;
+                    self.silent += began.elapsed();
+                    self.shared.backoff.wait_or_give_up(error, self.n_failures, self.silent)?;
                 }
             }
         }
@@ -394,6 +422,25 @@ mod tests {
         let mut opened = home.open(location, None)?;
         let read = opened.reader.read_to_end(&mut bytes);
         read.map(|_| bytes).map_err(|error| Error::from_read("read", location, error))
+    }
+
+    /// A server that sends a little in each try and then says nothing is not asked as often as one that breaks off at once.
+    #[test]
+    fn silence_is_bounded_in_time() {
+        let server = TestServer::start();
+        let location = server.url("x");
+        server.put(&location, vec![7; 100_000]);
+        server.set_fault(Fault::Stall(1_000));
+        let stall_timeout = Duration::from_millis(100);
+        let inner =
+            HttpHome::new(HttpConfig { proxy_from_env: false, stall_timeout, ..HttpConfig::default() });
+        let silence_max = stall_timeout * 3 / 2;
+        let config = RetryConfig { tries_max: 20, silence_max, ..RetryConfig::default() };
+        let home = Retry::with_sleep(Arc::new(inner), config, |_| {});
+        let error = read_all(&home, &location).unwrap_err();
+        assert_eq!(error.status(), Status::Persistent, "{error}");
+        // Each try waits for the whole of the limit, so the second one is the last.
+        assert!(server.n_requests() <= 2, "{} requests: {error}", server.n_requests());
     }
 
     #[test]
