@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE_S, Eyas, Run
+from harness import PATIENCE_S, Eyas, Run, peak_mib, wait_until
 
 PIECE = re.compile(r"\x1b\[([?>]?)([\d;]*)([@-~])|\x1b[()][0-9A-B]|\x1b[=>78]|([^\x1b])", re.DOTALL)
 ALTERNATE_ON, ALTERNATE_OFF = "\x1b[?1049h", "\x1b[?1049l"
@@ -157,6 +157,30 @@ def test_a_cluster_on_the_screen(eyas: Eyas, tmp_path: Path, key: str) -> None:
             assert screen.ended() == 0
             assert ALTERNATE_ON in screen.said
             assert screen.said.rstrip().endswith("\x1b[?25h") or ALTERNATE_OFF in screen.said
+    finally:
+        eyas.run("down", status=None)
+
+
+def test_a_terminal_of_any_size_costs_little_memory(eyas: Eyas) -> None:
+    """A terminal may say that it has 65,535 columns and rows, or none."""
+    eyas.run("up", "--nodes", "1", "--slots", "1", "--cache", "64MiB")
+
+    def says(rows: int, columns: int) -> None:
+        fcntl.ioctl(screen.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    try:
+        with on_terminal(eyas, "top") as screen:
+            screen.wait_for("eyas top", "node1", "q quits")
+            says(65535, 65535)
+            wait_until(lambda: screen.read() and "\x1b[400;" in screen.said, "the last row is drawn")
+            assert peak_mib(screen.pid) < 300
+            for rows, columns in [(0, 0), (0, 65535), (65535, 0), (1, 1)]:
+                says(rows, columns)
+                screen.press("x")
+                screen.resize(120, 36)
+                screen.wait_for("eyas top", "node1", "q quits")
+            screen.press("q")
+            assert screen.ended() == 0
     finally:
         eyas.run("down", status=None)
 

@@ -48,7 +48,12 @@ struct Rows {
 
 impl Rows {
     /// Each section has a title of one row; header and footer take two.
-    fn plan(height: u16, n_runs: usize, n_nodes: usize, n_failures: usize, n_running: usize) -> Rows {
+    /// `chart`: the rows that the chart has in any case, where the screen is not small.
+    fn plan(
+        height: u16,
+        (n_runs, n_nodes, n_failures, n_running): (usize, usize, usize, usize),
+        chart: u16,
+    ) -> Rows {
         let mut left = height.saturating_sub(6);
         let take = |left: &mut u16, wanted: usize, max: u16| {
             let rows = wanted.min(usize::from(max)).min(usize::from(*left)) as u16;
@@ -60,7 +65,7 @@ impl Rows {
         let failures = take(&mut left, n_failures.max(1), if small { 1 } else { height / 6 });
         let nodes = take(&mut left, n_nodes.max(1), if small { 3 } else { height / 3 });
         // The chart takes what the other sections do not need, and at least a few rows.
-        left = left.saturating_sub(if small { 4 } else { 10 });
+        left = left.saturating_sub(if small { 4 } else { chart });
         // The remaining rows go to the sections that have more to show.
         let nodes = nodes + take(&mut left, n_nodes.saturating_sub(nodes.into()), u16::MAX);
         let failures = failures + take(&mut left, n_failures.saturating_sub(failures.into()), u16::MAX);
@@ -83,7 +88,11 @@ pub(super) fn draw(frame: &mut Frame, view: &View) {
     let n_left: u64 = status.runs.iter().map(|run| run.n_tasks - run.n_ended().min(run.n_tasks)).sum();
     let slots: u64 = status.executors.iter().map(|e| u64::from(e.slots)).sum();
     let n_running = running.len().max(slots.min(n_left) as usize);
-    let rows = Rows::plan(area.height, runs.len(), status.executors.len(), failures.len(), n_running);
+    // A chart of files alone is empty while none is read.
+    let has_chart =
+        has_both_charts(area) || view.seconds.iter().any(|s| s.bytes_per_s.iter().any(|b| *b > 0.0));
+    let wanted = (runs.len(), status.executors.len(), failures.len(), n_running);
+    let rows = Rows::plan(area.height, wanted, if has_chart { 10 } else { 2 });
     let section = |rows: u16| Constraint::Length(rows + 1);
     let parts: [Rect; 7] = Layout::vertical([
         Constraint::Length(1),
@@ -314,9 +323,14 @@ fn short_size(bytes: u64) -> String {
     size(bytes).replace("iB", "").replace([' ', 'B'], "")
 }
 
+/// Whether there is room for a chart of tasks beside that of files.
+fn has_both_charts(area: Rect) -> bool {
+    area.width >= 100
+}
+
 fn draw_charts(frame: &mut Frame, area: Rect, view: &View) {
     let (bytes, rate) = view.rates();
-    let both = area.width >= 100;
+    let both = has_both_charts(area);
     let constraints =
         if both { vec![Constraint::Fill(2), Constraint::Fill(1)] } else { vec![Constraint::Fill(1)] };
     let parts = Layout::horizontal(constraints).split(area);
@@ -522,6 +536,12 @@ mod tests {
         let after = drawn(&view, 80, 30);
         assert_eq!((row_of(&before), chart(&before)), (row_of(&after), chart(&after)), "{before}{after}");
         assert!(before.contains("slots busy 4/8") && after.contains("slots busy 8/8"), "{before}{after}");
+        // While nothing is read, the rows of the chart are theirs.
+        let n_rows =
+            |view: &View| drawn(view, 80, 24).lines().filter(|line| line.contains("node0   ")).count();
+        let before = n_rows(&view);
+        view.seconds.iter_mut().for_each(|second| second.bytes_per_s = [0.0; 3]);
+        assert!(n_rows(&view) > before, "{}", drawn(&view, 80, 24));
         view.of_here = vec![RunId(1)];
         let mut newer = status(5, 1);
         newer.runs.push(RunStatus { run: RunId(2), name: "other".into(), ..RunStatus::default() });
@@ -532,9 +552,19 @@ mod tests {
     #[test]
     fn any_size_is_drawn() {
         for n_nodes in [0, 1, 200] {
-            for (width, height) in
-                [(1, 1), (10, 3), (40, 10), (60, 15), (99, 24), (100, 24), (120, 36), (300, 90)]
-            {
+            for (width, height) in [
+                (0, 0),
+                (0, 9),
+                (9, 0),
+                (1, 1),
+                (10, 3),
+                (40, 10),
+                (60, 15),
+                (99, 24),
+                (100, 24),
+                (120, 36),
+                (1000, 400),
+            ] {
                 drawn(&view(n_nodes), width, height);
             }
         }

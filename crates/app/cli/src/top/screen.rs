@@ -1,10 +1,16 @@
 //! A live view on the whole screen: drawn again and again from news that another thread sends, until a key ends it.
 
-use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::{execute, terminal::EnterAlternateScreen};
+use ratatui::layout::{Rect, Size};
+use ratatui::{Frame, TerminalOptions, Viewport};
 use std::io::IsTerminal;
 use std::sync::mpsc;
 use std::time::Duration;
+
+/// The largest picture, in cells, each of which costs memory: a terminal may say of itself that it has any size.
+const WIDTH_MAX: u16 = 1000;
+const HEIGHT_MAX: u16 = 400;
 
 /// What a live view shows.
 pub(crate) trait Screen {
@@ -38,8 +44,12 @@ pub(crate) fn is_terminal() -> bool {
 
 /// Takes the whole screen until `q`, Escape or Ctrl-C is pressed, and gives it back then.
 pub(crate) fn show<S: Screen>(screen: &mut S, news: &mpsc::Receiver<S::News>) -> std::io::Result<()> {
-    let mut terminal = ratatui::try_init()?;
-    let result = draw_until_ended(&mut terminal, screen, news);
+    let viewport = Viewport::Fixed(Rect::ZERO);
+    let mut terminal = ratatui::try_init_with_options(TerminalOptions { viewport })?;
+    let result = match execute!(terminal.backend_mut(), EnterAlternateScreen) {
+        Ok(()) => draw_until_ended(&mut terminal, screen, news),
+        Err(error) => Err(error),
+    };
     ratatui::restore();
     result
 }
@@ -49,7 +59,13 @@ fn draw_until_ended<S: Screen>(
     screen: &mut S,
     news: &mpsc::Receiver<S::News>,
 ) -> std::io::Result<()> {
+    let mut drawn = Size::ZERO;
     loop {
+        let size = terminal.size()?;
+        if size != drawn {
+            drawn = size;
+            terminal.resize(Rect::new(0, 0, size.width.min(WIDTH_MAX), size.height.min(HEIGHT_MAX)))?;
+        }
         terminal.draw(|frame| screen.draw(frame))?;
         // A key, a new size or a tenth of a second; news are taken in each case.
         if event::poll(Duration::from_millis(100))?
