@@ -6,7 +6,6 @@ use eyas_terms::array::{CONTAINER_NAME, Command, TaskSpec};
 use eyas_text::shown;
 use rustc_hash::FxHashMap;
 use std::env;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Refuses a list whose tasks all need programs that no folder of `PATH` has, and tells of the tasks where only some do. `is_here`: the
@@ -15,14 +14,11 @@ use std::path::Path;
 /// Not looked for: programs of containers, those that are paths, and those of tasks with a `PATH` of their own.
 pub fn check(list: &TaskList, is_here: bool) -> Result<(), Fault> {
     let Some(path) = env::var_os("PATH").filter(|_| is_here) else { return Ok(()) };
-    let folders: Vec<_> = env::split_paths(&path).collect();
     // What a relative folder has differs from sandbox to sandbox.
-    if !folders.iter().all(|folder| folder.is_absolute()) {
+    if !env::split_paths(&path).all(|folder| folder.is_absolute()) {
         return Ok(());
     }
-    let is_program =
-        |file: &Path| file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    let has_none = |name: &str| !folders.iter().any(|folder| is_program(&folder.join(name)));
+    let has_none = |name: &str| eyas_host::programs_in(&path, name).next().is_none();
     let mut is_absent: FxHashMap<String, bool> = FxHashMap::default();
     let (mut first, mut n_lacking) = (None, 0);
     for array in &list.arrays {

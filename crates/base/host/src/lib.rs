@@ -1,9 +1,12 @@
-//! What this machine is called, and by which names and addresses others know it.
+//! What this machine is called, by which names and addresses others know it, and where its programs are.
 
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 /// This machine's name.
 pub fn host_name() -> String {
@@ -34,6 +37,31 @@ pub fn names_of_host(name: &str) -> Vec<String> {
     names
 }
 
+/// Where programs are looked for if the variable `PATH` is not set.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The files that `name` may mean as a program of this process, the one that would be started first. See [`programs_in`].
+pub fn programs<N: AsRef<OsStr>>(name: N) -> impl Iterator<Item = PathBuf> + use<N> {
+    programs_in(&std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into()), name)
+}
+
+/// The files that `name` may mean as a program, in the order of the folders of `path`, which is a value of the variable `PATH`. Each is a
+/// regular file that may be executed. As for shells, an empty folder is the working folder, and a name with a slash is itself the file.
+pub fn programs_in<N: AsRef<OsStr>>(path: &OsStr, name: N) -> impl Iterator<Item = PathBuf> + use<N> {
+    let name = Path::new(name.as_ref());
+    let places: Vec<PathBuf> = match name.as_os_str().as_encoded_bytes() {
+        [] => vec![],
+        bytes if bytes.contains(&b'/') => vec![name.into()],
+        // The empty path with a name is the name alone.
+        _ => std::env::split_paths(path).map(|folder| folder.join(name)).collect(),
+    };
+    places.into_iter().filter(|place| is_program(place))
+}
+
+fn is_program(place: &Path) -> bool {
+    place.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
 /// The name of a host without its domain; `None`: it has none, or is an address.
 pub fn short_of(host: &str) -> Option<String> {
     let (short, _) = host.split_once('.')?;
@@ -59,6 +87,31 @@ fn own_v6(list: &str) -> impl Iterator<Item = IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_are_found_as_shells_find_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, mode: u32| {
+            let file = dir.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            file
+        };
+        let (first, second) = (make("b/tool", 0o755), make("c/tool", 0o700));
+        make("a/tool", 0o644);
+        std::fs::create_dir_all(dir.path().join("d/tool")).unwrap();
+        let folders = ["none", "a", "d", "b", "c"].map(|name| dir.path().join(name));
+        let path = std::env::join_paths(folders).unwrap();
+        let found = |path: &OsStr, name: &OsStr| programs_in(path, name).collect::<Vec<_>>();
+        assert_eq!(found(&path, "tool".as_ref()), [first.clone(), second]);
+        assert_eq!(found(&path, "".as_ref()), [] as [PathBuf; 0]);
+        assert_eq!(found("/nowhere".as_ref(), first.as_os_str()), [first]);
+        assert_eq!(found(&path, dir.path().join("a/tool").as_ref()), [] as [PathBuf; 0]);
+        std::env::set_current_dir(dir.path().join("b")).unwrap();
+        assert_eq!(found(":/nowhere".as_ref(), "tool".as_ref()), [PathBuf::from("tool")]);
+        std::env::set_current_dir("/").unwrap();
+    }
 
     #[test]
     fn own_addresses_are_those_that_the_kernel_calls_so() {

@@ -149,11 +149,7 @@ pub enum Kind {
 impl Kind {
     /// Grid Engine where its commands are there and its settings were read, and else Slurm.
     pub fn found() -> Kind {
-        let is_there = |name: &str| {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
-        };
-        match is_there("qsub") && std::env::var_os("SGE_ROOT").is_some() {
+        match eyas_host::programs("qsub").next().is_some() && std::env::var_os("SGE_ROOT").is_some() {
             true => Kind::GridEngine,
             false => Kind::Slurm,
         }

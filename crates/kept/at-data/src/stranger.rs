@@ -23,10 +23,10 @@
 //! 'identity box'". Deviation: there a visitor has an identity that access lists know; here a program has none.
 
 use eyas_text::{line_of, shown, shown_path};
-use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -71,7 +71,7 @@ impl StrangerBox {
     /// # Errors
     /// A sentence: the machine lacks a program that the box needs.
     pub fn find(shown: &[PathBuf]) -> Result<StrangerBox, String> {
-        let found = |name: &str| in_path(name).find(|path| is_program(path));
+        let found = |name: &str| in_path(name).next();
         let bubblewrap = found("bwrap").ok_or(
             "programs of others run in a box, and this machine has no program bwrap: install bubblewrap (apt install bubblewrap, dnf \
              install bubblewrap)",
@@ -135,10 +135,10 @@ impl StrangerBox {
                             .chain(self.shown.iter().map(PathBuf::as_path))
                             .any(|of| path.starts_with(of)))
             };
-            is_in(path) && is_program(path) && fs::canonicalize(path).is_ok_and(|whole| is_in(&whole))
+            is_in(path) && fs::canonicalize(path).is_ok_and(|whole| is_in(&whole))
         };
         let found = match name.contains('/') {
-            true => Some(folder.join(name)).filter(|path| is_seen(path)),
+            true => in_path(folder.join(name)).find(|path| is_seen(path)),
             false => in_path(name).find(|path| is_seen(path)),
         };
         found.ok_or_else(|| {
@@ -215,15 +215,9 @@ fn make_above(command: &mut Command, path: &Path) {
     }
 }
 
-/// The places at which the folders of `PATH` may have a program.
-fn in_path(name: &str) -> impl Iterator<Item = PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let folders: Vec<PathBuf> = env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
-    folders.into_iter().map(move |folder| folder.join(name))
-}
-
-fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+/// The programs of this name in the folders of `PATH`. What the working folder has is none of them.
+fn in_path(name: impl AsRef<OsStr>) -> impl Iterator<Item = PathBuf> {
+    eyas_host::programs(name).filter(|path| path.is_absolute())
 }
 
 fn give(path: &Path) -> io::Result<()> {

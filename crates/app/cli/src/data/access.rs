@@ -356,8 +356,7 @@ const HELPER: &str = "fusermount3";
 fn cannot_mount(directory: &Path, error: &io::Error) -> Fault {
     let fault =
         Fault::new(Exit::Other, format!("cannot mount at {}: {}", shown_path(directory), reason(error)));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has_helper = std::env::split_paths(&path).any(|folder| folder.join(HELPER).is_file());
+    let has_helper = eyas_host::programs(HELPER).next().is_some();
     let may_need_it = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
     match may_need_it && !has_helper && directory.is_dir() {
         true => fault.hint(format!(

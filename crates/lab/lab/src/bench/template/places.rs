@@ -54,11 +54,7 @@ pub struct Places<'a> {
 }
 
 fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into()])
-        .map(|dir| dir.join(program))
-        .find(|path| path.is_file())
+    eyas_host::programs(program).chain(eyas_host::programs_in("/usr/sbin".as_ref(), program)).next()
 }
 
 /// Why experiments with this access cannot be run here, if they cannot.
