@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,37 @@ def test_tasks_of_a_run_that_goes_on_and_of_one_that_is_over(run: Run, start: St
     assert rows[0] == ["task", "number", "state", "node", "attempts", "ran_s", "in_all_s", "reason"]
     assert len(rows) == 3 and float(rows[1][5]) >= float(rows[2][5])
     assert "the log has no run 9" in run("tasks", "--run", "9", status=2).stderr
+
+
+def test_how_tasks_ended_is_in_the_journal_where_the_log_lacks_it(run: Run, folder: Path) -> None:
+    """As after a kill of the dispatcher with lines that were not in the log yet. The dispatcher's folder stays as it is."""
+    (folder / "gate").touch()
+    end = json.loads(run("run", "l.txt", "--json", cwd=folder, status=1).stdout)
+    log = Path(end["dir"]) / "events.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if '"end_task"' not in line))
+
+    def kept() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (log.parent / "journal").iterdir()}
+
+    before = kept()
+    tasks = {
+        task["id"]: task for task in json.loads(run("tasks", "--dir", end["dir"], "--json").stdout)["tasks"]
+    }
+    assert {name: task["state"] for name, task in tasks.items()} == {
+        "1": "done",
+        "2": "failed",
+        "3": "done",
+        "4": "done",
+    }
+    assert tasks["2"]["reason"] == "the program ended with status 3"
+    assert kept() == before
+    # A write that broke off is passed over, and a journal that is not there says nothing.
+    last = max(path for path in (log.parent / "journal").glob("segment-*"))
+    os.truncate(last, last.stat().st_size - 3)
+    assert states(run("tasks", "--dir", end["dir"], "--json").stdout)["1"] == "done"
+    shutil.rmtree(log.parent / "journal")
+    assert set(states(run("tasks", "--dir", end["dir"], "--json").stdout).values()) == {"unfinished"}
 
 
 def test_one_json_value_for_each_command(run: Run, folder: Path) -> None:

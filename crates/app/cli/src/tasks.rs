@@ -16,12 +16,13 @@ use eyas_cluster::dirs::member_dirs;
 use eyas_core::log::EVENTS_FILE;
 use eyas_report::RunLog;
 use eyas_report::read::{AttemptRecord, End, How};
-use eyas_terms::{AttemptNo, RunId, TaskId, Timestamp};
+use eyas_terms::{AttemptNo, Outcome, RunId, TaskId, Timestamp};
 use eyas_text::{line_of, shown_path};
 use eyas_wire::message::{ClusterStatus, PrintedState, WhichTasks};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 
 /// Characters of a task's id, and of a reason, in the table for people.
 const ID_CHARS_MAX: usize = 50;
@@ -117,6 +118,8 @@ struct Table<'a> {
 /// A run's tasks, from the logs of all dispatchers that had a part in it.
 struct Logs {
     logs: Vec<RunLog>,
+    /// The folder of each of them.
+    dirs: Vec<PathBuf>,
     /// A running cluster, and its status.
     live: Option<JoinFile>,
     status: Option<ClusterStatus>,
@@ -185,7 +188,8 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
     };
     let dirs = source::say_lost(dirs);
     let logs = dirs.iter().map(|dir| eyas_report::read(dir)).collect::<Result<_, _>>()?;
-    Ok(Logs { logs, live, status, of_here: source::run_of_here(&dirs[0]) })
+    let of_here = source::run_of_here(&dirs[0]);
+    Ok(Logs { logs, dirs, live, status, of_here })
 }
 
 impl Logs {
@@ -197,7 +201,13 @@ impl Logs {
             Some(status) => status.runs.iter().any(|r| r.run == run && r.ended.is_some()),
         };
         let mut rows = vec![];
-        for log in &self.logs {
+        for (log, dir) in self.logs.iter().zip(&self.dirs) {
+            // What the log of a dispatcher that is gone lacks may stand in its journal.
+            let mut journal = None;
+            let mut end_in_journal = |task: TaskId| {
+                let ends = journal.get_or_insert_with(|| eyas_runtime::dispatcher::ends_in_journal(dir));
+                ends.get(&task).cloned()
+            };
             let mut attempts: FxHashMap<TaskId, (u32, &AttemptRecord)> = FxHashMap::default();
             for attempt in log.attempts.iter().filter(|a| a.run == run) {
                 let entry = attempts.entry(attempt.task).or_insert((0, attempt));
@@ -247,7 +257,14 @@ impl Logs {
                         End::Not if is_over => State::Unfinished,
                         End::Not => row.state,
                     };
-                    if row.state == State::Failed {
+                    if self.status.is_none() && matches!(row.state, State::Unknown | State::Unfinished) {
+                        (row.state, row.reason) = match end_in_journal(task) {
+                            Some(Outcome::Done) => (State::Done, None),
+                            Some(Outcome::Failed(failure)) => (State::Failed, Some(failure.message)),
+                            Some(Outcome::Cancelled) => (State::Cancelled, None),
+                            None => (row.state, None),
+                        };
+                    } else if row.state == State::Failed {
                         row.reason = failures.get(&task).map(|message| (*message).to_owned());
                     }
                     rows.push(row);

@@ -24,10 +24,13 @@ use crate::descriptors;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_journal::{Journal, Notice, Recovered};
 use eyas_net as net;
+use eyas_session::dispatcher::Record;
+use eyas_terms::{Outcome, TaskId};
 use eyas_wire::identity::{Identity, IdentityError, Join};
 use incarnation::Incarnation;
 use relays::Relays;
 use service::Service;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -232,6 +235,18 @@ fn open_identity(dir: &Path, given: Option<&Join>) -> Result<Identity, Dispatche
 /// A dispatcher that stops in order removes its join file, so that nobody waits for it.
 fn remove_own_join(path: &Path) {
     let _ = std::fs::remove_file(path);
+}
+
+/// How tasks ended, as the journal of a dispatcher that is gone says. `dir`: the dispatcher's folder, in which nothing is changed. A journal
+/// that cannot be read says nothing.
+pub fn ends_in_journal(dir: &Path) -> BTreeMap<TaskId, Outcome> {
+    let mut ends = BTreeMap::new();
+    let _ = eyas_journal::look(&dir.join("journal"), |_, bytes| match Record::from_bytes(bytes) {
+        Ok(Record::TaskEnded { task, outcome, .. }) => drop(ends.insert(task, outcome)),
+        Ok(Record::TaskRevived { task }) => drop(ends.remove(&task)),
+        _ => {}
+    });
+    ends
 }
 
 fn cluster_name(identity: &Identity) -> String {
