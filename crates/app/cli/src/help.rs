@@ -57,13 +57,14 @@ pub fn overview(command: Command) -> clap::builder::StyledStr {
 
 fn verbs(command: &Command) -> String {
     let mut text = String::new();
+    let width = crate::progress::columns_of(1).map_or(WIDTH, |columns| columns.clamp(40, WIDTH));
     for (heading, names) in GROUPS {
         let _ = writeln!(text, "\n{heading}:");
         for name in names {
             let verb = command.find_subcommand(name);
             let about = verb.and_then(Command::get_about).map(ToString::to_string).unwrap_or_default();
             let mut first = *name;
-            for line in wrapped(&about, WIDTH - 15) {
+            for line in wrapped(&about, width - 15) {
                 let _ = writeln!(text, "  {:<12} {line}", std::mem::take(&mut first));
             }
         }

@@ -21,6 +21,8 @@ pub struct MapWords<'a> {
     pub holes: &'a [String],
     /// Further names that exist in the sandbox.
     pub with: &'a [String],
+    /// Outputs are declared.
+    pub has_outputs: bool,
     pub base_dir: &'a Path,
 }
 
@@ -40,6 +42,13 @@ pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
     {
         hints.push(
             "the command has no {in}, so it does not learn which file it is for; write {in} where the file's name goes"
+                .to_string(),
+        );
+    }
+    let is_out = |word: &String| word == "--out" || word.starts_with("--out=");
+    if !map.has_outputs && map.command.iter().skip(1).any(is_out) {
+        hints.push(
+            "`--out` stands behind `--`, so it is a word of the command, and the task has no outputs; write it before `--`"
                 .to_string(),
         );
     }
@@ -243,6 +252,7 @@ mod tests {
             files: &["in/*.txt".into()],
             holes: &holes,
             with: &[],
+            has_outputs: false,
             base_dir,
         })
     }
@@ -269,6 +279,8 @@ mod tests {
             (&["cat ~/x {in}"], true, None),
             (&["python3", "tools/cut.py", "{in}"], false, Some("--with tools/cut.py")),
             (&["python3", "tools/other.py", "{in}"], false, None),
+            (&["cat", "{in}", "--out", "{stem}.txt"], false, Some("`--out` stands behind `--`")),
+            (&["cat", "{in}", "--out=x"], false, Some("`--out` stands behind `--`")),
         ] {
             let hints = hints(command, shell, dir.path());
             match expect {

@@ -268,6 +268,7 @@ pub(crate) fn list_of(args: &MapArgs) -> Result<(TaskList, Origin), Fault> {
         shell: args.shell.is_some(),
         files: &args.paths,
         with: &spec.with,
+        has_outputs: !spec.out.is_empty() || spec.keep_new,
         holes: &eyas_tasklist::hole_names(&spec, from_stdin)?,
         base_dir: &folder,
     };

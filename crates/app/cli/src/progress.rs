@@ -59,7 +59,7 @@ impl Progress {
         self.show_troubles(status);
         if self.terminal {
             let line = self.line(status, ended, now);
-            let width = terminal_width();
+            let width = columns_of(2).unwrap_or(100);
             let line: String = line.chars().take(width.saturating_sub(1)).collect();
             let _ = eyas_text::redraw_line(&line);
             self.drawn = true;
@@ -267,14 +267,15 @@ fn is_stale(age: Duration, n_ended_since: u64) -> bool {
     age > Duration::from_secs(60) || age > Duration::from_secs(5) && n_ended_since >= 50
 }
 
-fn terminal_width() -> usize {
+/// The columns of the terminal that standard output (1) or error (2) goes to; `None`: it goes to none, or to one without a usable width.
+pub fn columns_of(stream: i32) -> Option<usize> {
     let mut w = std::mem::MaybeUninit::<libc::winsize>::zeroed();
     // SAFETY: `w` is valid for the one winsize that the call writes; on failure it stays zero.
     let w = unsafe {
-        libc::ioctl(2, libc::TIOCGWINSZ, w.as_mut_ptr());
+        libc::ioctl(stream, libc::TIOCGWINSZ, w.as_mut_ptr());
         w.assume_init()
     };
-    if w.ws_col > 10 { usize::from(w.ws_col) } else { 100 }
+    (w.ws_col > 10).then_some(w.ws_col.into())
 }
 
 /// What became of files that programs made and nobody declared.

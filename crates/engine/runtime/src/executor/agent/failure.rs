@@ -3,7 +3,7 @@
 use super::runner;
 use eyas_core::event::DiskSeen;
 use eyas_session::executor::Ended;
-use eyas_terms::array::{CONTAINER_NAME, TaskSpec};
+use eyas_terms::array::{CONTAINER_NAME, Command, TaskSpec};
 use eyas_terms::{Failure, FailureKind};
 use eyas_text::shown;
 
@@ -52,7 +52,11 @@ fn own_result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Fail
     for (state, (name, location)) in report.outputs.iter().zip(&task.outputs) {
         let what = match state {
             runner::OutputState::File { .. } | runner::OutputState::Directory { .. } => continue,
-            runner::OutputState::Missing => "is not there".to_string(),
+            runner::OutputState::Missing if names(&task.command, name) => "is not there".to_string(),
+            runner::OutputState::Missing => {
+                "is not there, and the command does not name it: in a map, {out} stands for its name"
+                    .to_string()
+            }
             runner::OutputState::NotAFile { what } => format!("is {what}"),
         };
         let message = format!(
@@ -63,6 +67,14 @@ fn own_result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Fail
         return Err(Failure { kind: FailureKind::OutputMissing, message });
     }
     Ok(())
+}
+
+/// Whether a command has this name in it.
+fn names(command: &Command<String>, name: &str) -> bool {
+    match command {
+        Command::Exec(words) => words.iter().any(|word| word.contains(name)),
+        Command::Shell(line) => line.contains(name),
+    }
 }
 
 /// How a program ended, for the session to judge.
@@ -367,7 +379,6 @@ fn signal_name(signal: i32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_terms::array::Command;
 
     fn report(exit: runner::ExitKind, stderr: &str, input: runner::LinkKind) -> runner::RunReport {
         let stderr = runner::Captured {
