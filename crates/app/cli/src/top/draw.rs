@@ -536,17 +536,21 @@ mod tests {
         let after = drawn(&view, 80, 30);
         assert_eq!((row_of(&before), chart(&before)), (row_of(&after), chart(&after)), "{before}{after}");
         assert!(before.contains("slots busy 4/8") && after.contains("slots busy 8/8"), "{before}{after}");
-        // While nothing is read, the rows of the chart are theirs.
-        let n_rows =
-            |view: &View| drawn(view, 80, 24).lines().filter(|line| line.contains("node0   ")).count();
-        let before = n_rows(&view);
-        view.seconds.iter_mut().for_each(|second| second.bytes_per_s = [0.0; 3]);
-        assert!(n_rows(&view) > before, "{}", drawn(&view, 80, 24));
         view.of_here = vec![RunId(1)];
         let mut newer = status(5, 1);
         newer.runs.push(RunStatus { run: RunId(2), name: "other".into(), ..RunStatus::default() });
         let runs = newer.runs.clone();
         assert_eq!(shown_runs(&view, &runs)[0].run, RunId(1));
+    }
+
+    #[test]
+    fn running_tasks_have_the_rows_of_a_chart_of_nothing() {
+        let mut view = view(4);
+        view.names.insert(TaskId(1), "sky/m13.fits".into());
+        let n_rows = |view: &View| drawn(view, 80, 24).matches("sky/m13.fits").count();
+        assert!(n_rows(&view) < 4, "{}", drawn(&view, 80, 24));
+        view.seconds.iter_mut().for_each(|second| second.bytes_per_s = [0.0; 3]);
+        assert_eq!(n_rows(&view), 4, "{}", drawn(&view, 80, 24));
     }
 
     #[test]
