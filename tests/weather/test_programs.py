@@ -102,6 +102,11 @@ PYTHON = "import os, signal, sys, time\n"
         ),
         pytest.param(
             {"command": "true", "outputs": {"map.txt": "out.txt"}},
+            "its declared output `map.txt` (for `{at}/out.txt`) is not there, and the command does not name it",
+            id="output-missing-and-not-named",
+        ),
+        pytest.param(
+            {"command": "test ! -e map.txt", "outputs": {"map.txt": "out.txt"}},
             "the program ended well, but its declared output `map.txt` (for `{at}/out.txt`) is not there",
             id="output-missing",
         ),
