@@ -689,6 +689,86 @@ def test_a_call_sees_nothing_that_another_call_changed(cluster: eyas.Cluster) ->
     assert cluster.submit(nested, lists).result(60) == 3, "the array is frozen, and what is in it is not"
 
 
+# A program's own functions. The first two use modules and builtins only.
+MAIN = """
+import math
+count = 0
+def area(r: float) -> "float":
+    return math.floor(math.pi * float(r) ** 2)
+def fails():
+    return [int("none") for _ in range(1)]
+def counts():
+    global made
+    made = 1
+def reads():
+    return count
+def calls():
+    return area(1)
+def inner():
+    return [(lambda: count)() for _ in range(2)]
+def keeps(values=[]):
+    return values
+def evaluates():
+    return eval("count")
+def waits():
+    return name_that_may_come
+"""
+
+
+def test_a_function_of_the_program_is_pickled_anew_when_what_it_uses_has_changed(
+    cluster: eyas.Cluster,
+) -> None:
+    import cmath
+    import math
+
+    means: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(MAIN, "main.py", "exec"), means)
+    known, area = functions._PickledFunctions(), means["area"]
+    once = known.pickle_of(area)
+    assert once is not None and known.pickle_of(area) is once and known.pickle_of(means["fails"]) is not None
+    for name in ("counts", "reads", "calls", "inner", "keeps", "evaluates", "waits"):
+        assert known.pickle_of(means[name]) is None, name
+    assert cluster.submit(area, 2).result(60) == 12
+    with pytest.raises(ValueError, match="none") as caught:
+        cluster.submit(means["fails"]).result(60)
+    assert 'File "main.py", line 7, in fails' in str(caught.value.__cause__)
+    changes: list[tuple[str, Any, Any]] = [
+        ("math", cmath, AttributeError),
+        ("math", math, 12),
+        ("float", abs, None),
+        ("floor", 1, 12),
+    ]
+    for name, value, expect in changes:
+        means[name] = value
+        pickled = known.pickle_of(area)
+        if expect is AttributeError:
+            assert pickled not in (None, once)
+            with pytest.raises(AttributeError):
+                cluster.submit(area, 2).result(60)
+        elif expect is None:
+            assert pickled is None, "a name of the program stands for the builtin"
+            assert cluster.submit(area, -2).result(60) == 12
+            del means[name]
+        else:
+            assert pickled is not None and cluster.submit(area, 2).result(60) == expect
+    area.__code__ = means["fails"].__code__
+    assert known.pickle_of(area) not in (None, once)
+    area.unit = "m2"
+    assert known.pickle_of(area) is None
+
+
+def test_copies_of_a_function_have_names_of_their_own() -> None:
+    means: dict[str, Any] = {"__name__": "__main__"}
+    exec(MAIN, means)
+    pickled = functions._PickledFunctions().pickle_of(means["area"])
+    assert pickled is not None
+    one, two = _worker.function_of(pickled), _worker.function_of(pickled)
+    one.__globals__["float"] = None
+    one.__annotations__["r"] = "int"
+    assert (two(2), two.__annotations__["r"], two.__module__) == (12, "float", "__main__")
+    assert _worker._globals_of(two) is two.__globals__
+
+
 class Column:
     """Numbers with what says how large they are, as a column of a table has it."""
 

@@ -26,6 +26,7 @@ import struct
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, NoReturn
 
 OBJECT_MAGIC = b"EYASOBJ1"
@@ -49,6 +50,9 @@ PRINTED_BYTES_MAX = 16 << 10
 _objects: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 # What contexts made here, with the digests of their files then; the one that was used last stands last.
 _contexts: OrderedDict[str, tuple[Any, list[str]]] = OrderedDict()
+# Functions that use modules and builtins only, by their pickles. They are not called themselves.
+_functions: OrderedDict[bytes, FunctionType] = OrderedDict()
+FUNCTIONS_MAX = 64
 # The digests of inputs of this call, as far as its node knows them.
 _digests: dict[str, str] = {}
 # How many calls were done here.
@@ -160,6 +164,22 @@ def is_plain_array(value: Any) -> bool:
     """Whether it is an array of numpy without Python objects in it."""
     kind = type(value)
     return (kind.__module__, kind.__name__) == ("numpy", "ndarray") and not value.dtype.hasobject
+
+
+def function_of(pickled: bytes) -> FunctionType:
+    """A function of the client's own program, for one call. To unpickle it takes longer than a copy of one that was unpickled before,
+    and the copy has names of its own, as if it had just been unpickled.
+    """
+    made = _functions.get(pickled)
+    if made is None:
+        made = pickle.loads(pickled)
+        _functions[pickled] = made
+        if len(_functions) > FUNCTIONS_MAX:
+            _functions.popitem(last=False)
+    copy = FunctionType(made.__code__, dict(made.__globals__), made.__name__)
+    copy.__qualname__, copy.__module__, copy.__doc__ = made.__qualname__, made.__module__, made.__doc__
+    copy.__annotations__ = dict(made.__annotations__)
+    return copy
 
 
 def _shared_object(digest: str, path: str) -> Any:

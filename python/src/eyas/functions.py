@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import atexit
 import base64
+import builtins
 import ctypes
+import dis
 import fcntl
 import functools
 import hashlib
@@ -30,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future, wait
 from operator import attrgetter
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -116,7 +118,109 @@ _NEVER_LARGE = frozenset(
 )
 
 
-class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, where code keeps the name of the file that it is from."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is CodeType:
+            # cloudpickle leaves it out, and a traceback shows it.
+            reduced: Any = self.dispatch_table[CodeType](obj)
+            make, fields = reduced
+            return make, tuple(obj.co_filename if field == "<dynamic-code>" else field for field in fields)
+        return super().reducer_override(obj)
+
+
+# Where Python keeps what a function's names mean, of which cloudpickle takes these along, too.
+_NAMES_OF_MODULES = ("__package__", "__name__", "__path__", "__file__")
+# Builtins through which a function may use names that are not in its code.
+_REACHES_ALL = frozenset(("eval", "exec", "globals", "vars", "locals", "dir", "compile"))
+_MISSING: Any = object()
+
+
+def _names_used(code: CodeType) -> frozenset[str] | None:
+    """The names of the program that code uses; `None`: it may change what they mean."""
+    names: set[str] = set()
+    for step in dis.get_instructions(code):
+        if step.opname.endswith("_GLOBAL") or step.opname == "LOAD_NAME":
+            if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                return None
+            names.add(step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            found = _names_used(inner)
+            if found is None:
+                return None
+            names |= found
+    return frozenset(names) if names.isdisjoint(_REACHES_ALL) else None
+
+
+class _PickledFunctions:
+    """Pickles of functions of the program itself, which go with their calls by value. That takes most of the time of a submission, and is
+    done once for a function that uses modules and builtins only, as long as these, and the function, are the same.
+    """
+
+    def __init__(self) -> None:
+        # The function's code, the names that it uses, what these were, and its pickle.
+        self._known: weakref.WeakKeyDictionary[
+            FunctionType, tuple[CodeType, frozenset[str] | None, tuple[Any, ...] | None, bytes | None]
+        ] = weakref.WeakKeyDictionary()
+
+    def pickle_of(self, function: FunctionType) -> bytes | None:
+        """`None`: it uses more than that, or does not travel by value."""
+        if function.__module__ != "__main__" or function.__closure__ is not None:
+            return None
+        code = function.__code__
+        known = self._known.get(function)
+        names = known[1] if known is not None and known[0] is code else _names_used(code)
+        uses = self._uses(function, names) if names is not None else None
+        if known is not None and known[0] is code and known[2] == uses:
+            return known[3]
+        pickled = None
+        if uses is not None:
+            file = io.BytesIO()
+            try:
+                _Pickler(file, protocol=5).dump(function)
+                pickled = file.getvalue() if file.tell() < SHARED_BYTES_MIN else None
+            except Exception:
+                pass  # whoever pickles the call hears of it
+        self._known[function] = code, names, uses, pickled
+        return pickled
+
+    def _uses(self, function: FunctionType, names: frozenset[str]) -> tuple[Any, ...] | None:
+        """All that the pickle depends on beside the code; `None`: that may change without being seen here."""
+        if function.__defaults__ or function.__kwdefaults__ or function.__dict__:
+            return None
+        if getattr(function, "__type_params__", ()) or cloudpickle.list_registry_pickle_by_value():
+            return None
+        try:
+            hints = tuple(function.__annotations__.items())
+        except Exception:
+            return None  # Python 3.14 finds what they mean only now
+        if not all(type(hint) is str or hint is None or _is_builtin_type(hint) for _, hint in hints):
+            return None
+        means = function.__globals__
+        used = []
+        for name in sorted(names):
+            value = means.get(name, _MISSING)
+            if value is _MISSING:
+                if not hasattr(builtins, name):
+                    return None
+            elif type(value) is not ModuleType or sys.modules.get(value.__name__) is not value:
+                return None
+            used.append(value)
+        told = function.__name__, function.__qualname__, function.__doc__, hints
+        # cloudpickle takes along which parts of packages are loaded.
+        return (*told, *used, *map(means.get, _NAMES_OF_MODULES), len(sys.modules))
+
+
+def _is_builtin_type(value: Any) -> bool:
+    return type(value) is type and value.__module__ == "builtins"
+
+
+_functions = _PickledFunctions()
+
+
+class _Packer(_Pickler):
     """Pickles a call. Files and large values go into `inputs`: names in the sandbox, and locations. Futures go into `futures`; their
     results follow in a pickle of their own.
 
@@ -143,11 +247,10 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if type(obj) is MethodType and _is_found_by_name(obj):
             # By its object and its name: cloudpickle would take its function along.
             return obj.__reduce__()
-        if type(obj) is CodeType:
-            # cloudpickle leaves out where code is from, which a traceback shows.
-            reduced: Any = self.dispatch_table[CodeType](obj)
-            make, fields = reduced
-            return make, tuple(obj.co_filename if field == "<dynamic-code>" else field for field in fields)
+        if type(obj) is FunctionType:
+            pickled = _functions.pickle_of(obj)
+            if pickled is not None:
+                return _worker.function_of, (pickled,)
         return super().reducer_override(obj)
 
     def persistent_id(self, value: Any) -> Any:
