@@ -54,6 +54,7 @@ def serve(main: Callable[[list[str]], int]) -> int:
     """
     env = dict(os.environ)
     number = os.environ.pop("EYAS_WARM_SOCKET", None)
+    os.environ.pop("EYAS_WARM_SAYS", None)
     if number is None:
         return _status_of(main, sys.argv[1:]) % _worker.ENDS
     told = os.environ.pop(_TASK_NAME, None)

@@ -724,13 +724,17 @@ impl Slot {
                 self.running.iter_mut().for_each(|running| running.has_hung_up |= !is_exiting);
                 program.kill();
             }
-            WarmAnswer::Ended(status, is_last) => {
+            WarmAnswer::Ended(status, is_last, said) => {
                 let left = program.end_leftovers(self.pid, self.config.reap_wait_ns);
                 let (user_ns, system_ns) = program.cpu_ns();
                 let Some(mut running) = self.running.take() else { return };
                 running.usage.cpu_user_ns += user_ns;
                 running.usage.cpu_system_ns += system_ns;
                 running.times.exited_ns = sys::monotonic_ns();
+                if !said.is_empty() {
+                    read_stream_to_end(&self.stdout, &mut self.capture_out, &mut self.buffer);
+                    self.capture_out.push(&said);
+                }
                 let is_stopped = running.stop.is_some();
                 self.finish(running, status << 8, Left::Ended(left.0, left.1));
                 if is_stopped || is_last {

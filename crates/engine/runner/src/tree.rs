@@ -2,6 +2,9 @@
 
 use std::cell::OnceCell;
 use std::fs;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 
 thread_local! {
     /// Whether `/proc/PID/task/TID/children` exists (a kernel option that nearly all kernels have).
@@ -43,12 +46,54 @@ pub fn runs(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Processor time of a process so far, in clock ticks: in user and in system mode. `None`: it is gone.
-pub fn ticks_of(pid: i32) -> Option<(u64, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // As in `parent_of`; these are the 14th and the 15th field of all.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+/// What the kernel says of a child of this process, which has one thread. The files stay open: to find them in `/proc` each time took
+/// longer than what a short task does.
+pub struct ChildFiles {
+    pid: i32,
+    stat: File,
+    /// The children of the child's first thread, and those of this process. `None`: this kernel does not say them.
+    children: Option<(File, File)>,
+}
+
+impl ChildFiles {
+    /// `None`: the child is gone.
+    pub fn open(pid: i32) -> Option<ChildFiles> {
+        let stat = File::open(format!("/proc/{pid}/stat")).ok()?;
+        let children = File::open(format!("/proc/{pid}/task/{pid}/children")).ok();
+        Some(ChildFiles { pid, stat, children: children.zip(File::open("/proc/thread-self/children").ok()) })
+    }
+
+    /// Processor time of the child so far, in clock ticks: in user and in system mode. `None`: it is gone.
+    pub fn ticks(&self) -> Option<(u64, u64)> {
+        let [user, system, ..] = self.fields()?;
+        Some((user, system))
+    }
+
+    /// Whether the child is the only process below this one. `false`: it may have children, of one thread or of another.
+    pub fn is_alone(&self) -> bool {
+        let Some((children, own)) = &self.children else { return false };
+        // What a thread leaves when it ends, another one has. So the threads are counted first. What a process leaves, this one has.
+        self.fields().is_some_and(|[.., n_threads]| n_threads == 1)
+            && read_again(children, &mut [0; 1]).is_ok_and(str::is_empty)
+            && read_again(own, &mut [0; 32]).is_ok_and(|own| own.trim_end().parse() == Ok(self.pid))
+    }
+
+    /// The 14th, the 15th and the 20th field of all.
+    fn fields(&self) -> Option<[u64; 3]> {
+        let mut text = [0; 1024];
+        let stat = read_again(&self.stat, &mut text).ok()?;
+        // As in `parent_of`.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+        let (user, system) = (fields.next()?, fields.next()?);
+        let n_threads = fields.nth(4)?;
+        Some([user.parse().ok()?, system.parse().ok()?, n_threads.parse().ok()?])
+    }
+}
+
+/// What a file of `/proc` says now, as far as there is room for it.
+fn read_again<'a>(file: &File, room: &'a mut [u8]) -> io::Result<&'a str> {
+    let n = file.read_at(room, 0)?;
+    std::str::from_utf8(&room[..n]).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// Whether the process is on its way to its end, or gone.
@@ -149,6 +194,37 @@ fn memory_in(rollup: &str) -> Option<Memory> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_child_is_alone_until_it_or_this_process_has_another_one() {
+        let script = "read a; sleep 1000 & read b; kill $!; wait; read c";
+        let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+        let files = ChildFiles::open(child.id() as i32).unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let becomes = |alone: bool| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while files.is_alone() != alone {
+                assert!(Instant::now() < deadline, "it is not known that alone is {alone}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        becomes(true);
+        input.write_all(b"\n").unwrap();
+        becomes(false);
+        input.write_all(b"\n").unwrap();
+        becomes(true);
+        let mut other = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        assert!(!files.is_alone());
+        drop(other.stdin.take());
+        other.wait().unwrap();
+        assert!(files.is_alone() && files.ticks().is_some());
+        drop(input);
+        child.wait().unwrap();
+        assert!(!files.is_alone() && files.ticks().is_none(), "it is gone");
+    }
 
     #[test]
     fn pages_of_files_are_not_held() {

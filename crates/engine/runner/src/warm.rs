@@ -8,8 +8,12 @@
 //!                  the path of the task's sandbox, how many words there are behind the first N, these words,
 //!                  NAME=VALUE for each variable of the task that begins with EYAS_, an empty text, and
 //!                  for each input whose bytes are known its name and their digest (hexadecimal)
-//! from it:         the exit status of the task (i32, little endian), with 256 added where the program ends behind it
+//! from it:         the exit status of the task (i32, little endian), with 256 added where the program ends behind it, and with 512
+//!                  where it says here what the task prints last: its length (u32, little endian), 64 KiB at most, and the bytes
 //! ```
+//!
+//! The last is for programs whose environment has [`SAYS_NAME`]: the slot process then wakes once for the whole answer, and need not read
+//! the pipe of what the task prints, too.
 //!
 //! The program changes into the sandbox, does what the words say, prints to its standard output and error, leaves the sandbox, and
 //! answers. Then it waits for the next task with the same first words, the same user, and the same other variables. A slot process that gets a task of another
@@ -30,8 +34,14 @@ pub const NAME: &[u8] = b"EYAS_WARM";
 /// The variable of the program that says which descriptor is its socket.
 pub const SOCKET_NAME: &[u8] = b"EYAS_WARM_SOCKET";
 
+/// The variable of the program that says that its answer may have what the task prints.
+pub const SAYS_NAME: &[u8] = b"EYAS_WARM_SAYS";
+
 /// Added to the exit status of a task where the program ends behind it.
 const ENDS: i32 = 256;
+/// Added to it where what the task prints follows.
+const SAYS: i32 = 512;
+const SAID_BYTES_MAX: usize = 64 << 10;
 
 /// How often it is looked whether killed processes are gone.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -97,6 +107,7 @@ pub fn starting(spec: &RunSpec, socket: RawFd) -> RunSpec {
         argv.truncate(n);
     }
     start.env.push((SOCKET_NAME.to_vec().into(), socket.to_string().into_bytes().into()));
+    start.env.push((SAYS_NAME.to_vec().into(), b"1".to_vec().into()));
     start
 }
 
@@ -104,8 +115,13 @@ pub fn starting(spec: &RunSpec, socket: RawFd) -> RunSpec {
 pub struct WarmProgram {
     kind: Kind,
     pub pid: libc::pid_t,
+    /// `None`: it was gone at once.
+    files: Option<tree::ChildFiles>,
     socket: UnixStream,
+    /// What the program has said of its task so far.
     answer: Vec<u8>,
+    /// It has said more than an answer.
+    is_talking: bool,
     /// What the program has yet to be told of its task: it may read slowly, or never.
     unsent: Vec<u8>,
     /// Processor time in clock ticks, in user and in system mode, when the task began.
@@ -114,8 +130,8 @@ pub struct WarmProgram {
 
 /// What a program that stays has said.
 pub enum WarmAnswer {
-    /// The task's exit status, and whether the program ends behind it.
-    Ended(i32, bool),
+    /// The task's exit status, whether the program ends behind it, and what the task prints last.
+    Ended(i32, bool, Vec<u8>),
     /// Nothing yet.
     None,
     /// The program has closed its socket.
@@ -132,7 +148,16 @@ impl WarmProgram {
     /// A program that was started for a task, `None` where the task is no such one.
     pub fn new(spec: &RunSpec, pid: libc::pid_t, socket: UnixStream) -> Option<WarmProgram> {
         socket.set_nonblocking(true).ok()?;
-        Some(WarmProgram { kind: kind_of(spec)?, pid, socket, answer: vec![], unsent: vec![], ticks: (0, 0) })
+        Some(WarmProgram {
+            kind: kind_of(spec)?,
+            pid,
+            files: tree::ChildFiles::open(pid),
+            socket,
+            answer: vec![],
+            is_talking: false,
+            unsent: vec![],
+            ticks: (0, 0),
+        })
     }
 
     pub fn is_for(&self, spec: &RunSpec) -> bool {
@@ -146,6 +171,7 @@ impl WarmProgram {
     /// Gives the program a task. Errors: it has ended, or has said something that nobody had asked for.
     pub fn give(&mut self, spec: &RunSpec, sandbox: &[u8]) -> io::Result<()> {
         match self.socket.read(&mut [0; 1]) {
+            _ if self.is_talking => return Err(io::ErrorKind::ConnectionAborted.into()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
             Ok(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
@@ -169,7 +195,7 @@ impl WarmProgram {
             texts.push(0);
         }
         self.answer.clear();
-        self.ticks = tree::ticks_of(self.pid).unwrap_or_default();
+        self.ticks = self.ticks_now().unwrap_or_default();
         let mut frame = (texts.len() as u32).to_le_bytes().to_vec();
         frame.append(&mut texts);
         self.unsent = frame;
@@ -196,30 +222,38 @@ impl WarmProgram {
 
     /// Reads what there is.
     pub fn read(&mut self) -> WarmAnswer {
-        let mut bytes = [0; 4];
-        let room = 4 - self.answer.len();
-        match self.socket.read(&mut bytes[..room]) {
-            Ok(0) => WarmAnswer::Gone,
-            Ok(n) => {
-                self.answer.extend_from_slice(&bytes[..n]);
-                match self.answer[..].try_into() {
-                    Ok(status) => {
-                        let status = i32::from_le_bytes(status);
-                        WarmAnswer::Ended(status & 0xff, status & ENDS != 0)
-                    }
-                    Err(_) => WarmAnswer::None,
-                }
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                WarmAnswer::None
-            }
-            Err(_) => WarmAnswer::Gone,
+        let mut bytes = [0; 4096];
+        match self.socket.read(&mut bytes) {
+            Ok(0) => return WarmAnswer::Gone,
+            Ok(n) => self.answer.extend_from_slice(&bytes[..n]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(_) => return WarmAnswer::Gone,
         }
+        let Some((status, rest)) = self.answer.split_first_chunk() else { return WarmAnswer::None };
+        let status = i32::from_le_bytes(*status);
+        let (n_said, rest) = match rest.split_first_chunk() {
+            _ if status & SAYS == 0 => (0, rest),
+            Some((n, rest)) => (u32::from_le_bytes(*n) as usize, rest),
+            None => return WarmAnswer::None,
+        };
+        if n_said > SAID_BYTES_MAX {
+            return WarmAnswer::Gone;
+        }
+        let Some((said, more)) = rest.split_at_checked(n_said) else { return WarmAnswer::None };
+        let (said, is_talking) = (said.to_vec(), !more.is_empty());
+        self.answer.clear();
+        self.is_talking = is_talking;
+        WarmAnswer::Ended(status & 0xff, status & ENDS != 0, said)
+    }
+
+    /// Processor time of the program so far, in clock ticks.
+    fn ticks_now(&self) -> Option<(u64, u64)> {
+        self.files.as_ref()?.ticks()
     }
 
     /// Processor time of the program since it was given the task, in nanoseconds: in user and in system mode.
     pub fn cpu_ns(&self) -> (u64, u64) {
-        let now = tree::ticks_of(self.pid).unwrap_or(self.ticks);
+        let now = self.ticks_now().unwrap_or(self.ticks);
         // SAFETY: no memory is involved.
         let per_s = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).max(1) as u64;
         let ns = |now: u64, then: u64| now.saturating_sub(then) * (1_000_000_000 / per_s);
@@ -229,6 +263,9 @@ impl WarmProgram {
     /// Kills the processes that the task left: those below the program, and those that became children of this process. Waits for their
     /// ends. Gives how many were killed, and how many did not go within `wait_ns`.
     pub fn end_leftovers(&self, own_pid: u32, wait_ns: u64) -> (u32, u32) {
+        if self.files.as_ref().is_some_and(tree::ChildFiles::is_alone) {
+            return (0, 0);
+        }
         let below = || {
             let mut left = tree::all_below(self.pid as u32);
             left.extend(tree::children_of(own_pid).into_iter().filter(|pid| *pid != self.pid));
@@ -316,12 +353,19 @@ mod tests {
         let expect = format!("\x5c\0\0\0/box\x002\x00two\0\0EYAS_WARM=1\0\0f\0{}\0", "ab".repeat(32));
         assert_eq!(&frame[..], expect.as_bytes());
         its.write_all(&7i32.to_le_bytes()).unwrap();
-        assert!(matches!(program.read(), WarmAnswer::Ended(7, false)));
+        assert!(matches!(program.read(), WarmAnswer::Ended(7, false, said) if said.is_empty()));
+        program.give(&spec(&["p", "three"], "1"), b"/box").unwrap();
+        for byte in [&(7 + ENDS + SAYS).to_le_bytes()[..], &5u32.to_le_bytes(), b"said"].concat() {
+            its.write_all(&[byte]).unwrap();
+            assert!(matches!(program.read(), WarmAnswer::None), "its answer is not whole");
+        }
+        its.write_all(b"!").unwrap();
+        assert!(matches!(program.read(), WarmAnswer::Ended(7, true, said) if said == b"said!"));
         let large = "x".repeat(4 << 20);
         program.give(&spec(&["p", &large], "1"), b"/box").unwrap();
         assert!(program.is_sending(), "a program that does not read is not waited for");
         let _ = its.write_all(&[3, 1, 0, 0, 0, 0, 0, 0]);
-        assert!(matches!(program.read(), WarmAnswer::Ended(3, true)));
+        assert!(matches!(program.read(), WarmAnswer::Ended(3, true, _)));
         program.give(&spec(&["p", "three"], "1"), b"/box").expect_err("it has said more than it was asked");
         let _ = program.read();
         drop(its);

@@ -38,7 +38,9 @@ with socket.socket(fileno=int(number)) as connection:
         os.chdir(sandbox)
         status = do(word)
         os.chdir("/")
-        connection.sendall(struct.pack("<i", status))
+        said = b"said last" if word.startswith("say") and "EYAS_WARM_SAYS" in os.environ else b""
+        status += 512 if said else 0
+        connection.sendall(struct.pack("<i", status) + (struct.pack("<I", len(said)) + said if said else b""))
 "#;
 
 impl Lab {
@@ -89,6 +91,20 @@ fn one_process_does_several_tasks_each_in_its_sandbox() {
     other.env.push(("A".into(), "b".into()));
     assert_ne!(said(&lab.run(other)).0, fresh);
     assert!(!is_there(fresh));
+    lab.close();
+}
+
+#[test]
+fn an_answer_may_have_what_its_task_prints_last() {
+    let mut lab = Lab::new();
+    for word in ["say one", "two", "say three"] {
+        let report = lab.run_call(word);
+        assert_eq!(report.exit, ExitKind::Exited(0));
+        let printed = String::from_utf8(report.stdout.head.0.clone()).unwrap();
+        let last = if word == "two" { "two\n".to_owned() } else { format!("{word}\nsaid last") };
+        assert!(printed.ends_with(&format!(" {last}")), "{printed}");
+        assert_eq!(report.stdout.total_bytes, printed.len() as u64);
+    }
     lab.close();
 }
 
