@@ -28,6 +28,7 @@ use eyas_terms::{TaskId, Timestamp};
 use eyas_wire::message::{Captured, Printed, PrintedPart, ToExecutor};
 use held::HeldLines;
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -120,11 +121,75 @@ enum Order {
     /// A part of all that an attempt printed; the writer is for its executor, which waits until it is written.
     Part(PrintedPart, Writer),
     Flush(mpsc::Sender<()>),
-    /// Only this part of the log is needed; the sender is for the thread that writes that part anew.
-    Cut(Needed, mpsc::Sender<Order>),
+    /// Only this part of the log is needed; the orders are for the thread that writes that part anew.
+    Cut(Needed, Arc<Orders>),
     /// The thread has written both files anew: the files that may take the old ones' places.
     WrittenAnew([Option<Shortened>; 2]),
     End,
+}
+
+/// The orders for the thread. A channel of the standard library wakes whoever waits for it while it holds a lock that he needs next, so
+/// the thread was woken twice for each order.
+#[derive(Default)]
+struct Orders {
+    waiting: Mutex<WaitingOrders>,
+    come: Condvar,
+}
+
+#[derive(Default)]
+struct WaitingOrders {
+    orders: VecDeque<Order>,
+    /// The thread waits for one.
+    is_awaited: bool,
+    /// The thread takes no more.
+    is_over: bool,
+}
+
+impl Orders {
+    fn lock(&self) -> MutexGuard<'_, WaitingOrders> {
+        self.waiting.lock().expect("no code panics with it")
+    }
+
+    fn send(&self, order: Order) {
+        let mut waiting = self.lock();
+        if waiting.is_over {
+            return;
+        }
+        waiting.orders.push_back(order);
+        let wakes = std::mem::take(&mut waiting.is_awaited);
+        drop(waiting);
+        if wakes {
+            self.come.notify_one();
+        }
+    }
+
+    fn take(&self) -> Option<Order> {
+        self.lock().orders.pop_front()
+    }
+
+    /// Waits for an order, for so long at most. `None`: there is none.
+    fn wait(&self, at_most: Option<Duration>) -> Option<Order> {
+        let mut waiting = self.lock();
+        waiting.is_awaited = waiting.orders.is_empty();
+        let is_empty = |waiting: &mut WaitingOrders| waiting.orders.is_empty();
+        waiting = match at_most {
+            None => self.come.wait_while(waiting, is_empty).expect("as in `lock`"),
+            Some(time) => self.come.wait_timeout_while(waiting, time, is_empty).expect("as in `lock`").0,
+        };
+        waiting.is_awaited = false;
+        waiting.orders.pop_front()
+    }
+}
+
+/// When the thread ends, no more orders are kept for it, however it ends.
+struct OrdersTaken(Arc<Orders>);
+
+impl Drop for OrdersTaken {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        waiting.is_over = true;
+        waiting.orders.clear();
+    }
 }
 
 /// Whole lines of text.
@@ -262,7 +327,7 @@ impl Drop for PrintedFile {
 /// The writing end.
 pub struct EventLog {
     lines: Lines,
-    orders: mpsc::Sender<Order>,
+    orders: Arc<Orders>,
     printed: Arc<WrittenOutputs>,
     /// Pieces that the thread has written: their memory is used again.
     spares: mpsc::Receiver<Lines>,
@@ -282,30 +347,20 @@ impl EventLog {
         let mut is_being_cut = false;
         let mut next_cut = None;
         let lost = Arc::new(AtomicU64::new(0));
-        let (orders, queue) = mpsc::channel::<Order>();
+        let orders = Arc::new(Orders::default());
+        let queue = OrdersTaken(orders.clone());
         let (spare, spares) = mpsc::sync_channel::<Lines>(SPARES_MAX);
         let counter = lost.clone();
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || {
             loop {
-                let order = match queue.try_recv() {
-                    Ok(order) => order,
-                    Err(mpsc::TryRecvError::Disconnected) => break,
-                    Err(mpsc::TryRecvError::Empty) => {
-                        // No order is waiting, so flush: whoever reads the files now sees everything.
-                        events.flush();
-                        printed.flush();
-                        counter.store(events.n_unwritten(), Ordering::Relaxed);
-                        let next = match events.n_unwritten() > events.held.n_lost() {
-                            true => queue.recv_timeout(HELD_PAUSE),
-                            false => queue.recv().map_err(mpsc::RecvTimeoutError::from),
-                        };
-                        match next {
-                            Ok(order) => order,
-                            Err(mpsc::RecvTimeoutError::Timeout) => continue,
-                            Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                        }
-                    }
-                };
+                let order = queue.0.take().or_else(|| {
+                    // No order is waiting, so flush: whoever reads the files now sees everything.
+                    events.flush();
+                    printed.flush();
+                    counter.store(events.n_unwritten(), Ordering::Relaxed);
+                    queue.0.wait((events.n_unwritten() > events.held.n_lost()).then_some(HELD_PAUSE))
+                });
+                let Some(order) = order else { continue };
                 match order {
                     Order::Lines(mut lines) => {
                         events.write(&lines);
@@ -378,7 +433,7 @@ impl EventLog {
         if self.lines.n_bytes > 0 {
             let empty =
                 self.spares.try_recv().unwrap_or_else(|_| Lines::with_room(PIECE_BYTES + PIECE_BYTES / 4));
-            let _ = self.orders.send(Order::Lines(std::mem::replace(&mut self.lines, empty)));
+            self.orders.send(Order::Lines(std::mem::replace(&mut self.lines, empty)));
         }
     }
 
@@ -394,12 +449,12 @@ impl EventLog {
     /// A line of what programs printed.
     fn give_line(&self, order: Order) {
         self.printed.n_given.fetch_add(1, Ordering::Release);
-        let _ = self.orders.send(order);
+        self.orders.send(order);
     }
 
     /// Writes a part of what an attempt printed, and says so to its executor.
     pub fn part(&self, part: PrintedPart, executor: Writer) {
-        let _ = self.orders.send(Order::Part(part, executor));
+        self.orders.send(Order::Part(part, executor));
     }
 
     /// What waits until `printed.jsonl` has all that it was given so far. It wakes nobody: the thread has been woken for the output.
@@ -412,14 +467,14 @@ impl EventLog {
     pub fn flush(&mut self) -> mpsc::Receiver<()> {
         self.hand_over();
         let (done, wait) = mpsc::channel();
-        let _ = self.orders.send(Order::Flush(done));
+        self.orders.send(Order::Flush(done));
         wait
     }
 
     /// Lines that are only about what is not needed any more may be removed.
     pub fn cut(&mut self, needed: Needed) {
         self.hand_over();
-        let _ = self.orders.send(Order::Cut(needed, self.orders.clone()));
+        self.orders.send(Order::Cut(needed, self.orders.clone()));
     }
 
     /// The number of lines that the disk has not taken, those that still wait for it included.
@@ -432,7 +487,7 @@ impl Drop for EventLog {
     fn drop(&mut self) {
         self.hand_over();
         self.printed.is_ending.store(true, Ordering::Release);
-        let _ = self.orders.send(Order::End);
+        self.orders.send(Order::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -440,7 +495,7 @@ impl Drop for EventLog {
 }
 
 /// Has a thread write the needed part of the files anew. Gives whether the thread was started.
-fn begin_cut(files: [&mut Appender; 2], needed: Needed, done: mpsc::Sender<Order>) -> bool {
+fn begin_cut(files: [&mut Appender; 2], needed: Needed, done: Arc<Orders>) -> bool {
     let [events, printed] = files.map(|appender| {
         appender.flush();
         (appender.path.clone(), appender.n_bytes())
@@ -454,7 +509,7 @@ fn begin_cut(files: [&mut Appender; 2], needed: Needed, done: mpsc::Sender<Order
             events.1.and_then(|end| cut::shorten_events(&events.0, end, needed)).unwrap_or_else(whole);
         let printed =
             printed.1.and_then(|end| cut::shorten_printed(&printed.0, end, needed)).unwrap_or_else(whole);
-        let _ = done.send(Order::WrittenAnew([events, printed]));
+        done.send(Order::WrittenAnew([events, printed]));
     };
     let spawned = std::thread::Builder::new().name("cuts event log".into()).spawn(shorten);
     spawned.inspect_err(say_whole).is_ok()
