@@ -81,7 +81,8 @@ def shown(cell: Any) -> str:
         if "text/html" in data:
             text = unescape(re.sub(r"<[^>]*>", " ", data["text/html"]))
             # The tasks of calls have names of their own each time, and what a cluster is doing at the moment is another number.
-            parts.append(re.sub(r"\d+", "#", re.sub(r"-[0-9a-f]{8}-\d+", "-ID", text)))
+            text = re.sub(r"-[0-9a-f]{8}-\d+", "-ID", text)
+            parts.append(re.sub(r"\d+", "#", re.sub(r"\d+(\.\d+)? [KMGT]?i?B\b", "# B", text)))
         else:
             parts.append(output.get("text") or data.get("text/plain", ""))
     return "\n".join(parts)

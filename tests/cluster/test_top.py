@@ -174,10 +174,11 @@ def test_a_terminal_of_any_size_costs_little_memory(eyas: Eyas) -> None:
             says(65535, 65535)
             wait_until(lambda: screen.read() and "\x1b[400;" in screen.said, "the last row is drawn")
             assert peak_mib(screen.pid) < 300
-            for rows, columns in [(0, 0), (0, 65535), (65535, 0), (1, 1)]:
+            for i, (rows, columns) in enumerate([(0, 0), (0, 65535), (65535, 0), (1, 1)]):
                 says(rows, columns)
                 screen.press("x")
-                screen.resize(120, 36)
+                # Another size each time, so that all is drawn anew also where the one in between was not seen.
+                screen.resize(121 + i, 36)
                 screen.wait_for("eyas top", "node1", "q quits")
             screen.press("q")
             assert screen.ended() == 0
