@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// The time between two checks of processes that take a moment to die.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How often it is looked for the environment of a process that has none.
+const EXEC_LOOKS: u32 = 10;
 
 /// Orphans below this process become its children from now on.
 pub fn become_reaper() -> io::Result<()> {
@@ -121,13 +123,26 @@ pub fn end_inhabitants(root: &Path) -> usize {
         if pid.unsigned_abs() == std::process::id() {
             continue;
         }
-        // The environment of another user's process cannot be read, and such a process is not ours.
-        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
+        let Some(environment) = environment_of(&entry.path()) else { continue };
         if environment.split(|b| *b == 0).any(|variable| variable.starts_with(&needle)) {
             n_ended += usize::from(sys::kill(pid, libc::SIGKILL));
         }
     }
     n_ended
+}
+
+/// The environment of a process, whose folder in `/proc` this is. `None`: it cannot be read, as another user's, which is not ours.
+fn environment_of(process: &Path) -> Option<Vec<u8>> {
+    let read = || std::fs::read(process.join("environ")).ok();
+    // In the moment in which a process becomes another program, it has none. A thread of the kernel has no program either.
+    for _ in 0..EXEC_LOOKS {
+        let environment = read()?;
+        if !environment.is_empty() || std::fs::read_link(process.join("exe")).is_err() {
+            return Some(environment);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    read()
 }
 
 /// Whether the child is dead and has been waited for, now or before.

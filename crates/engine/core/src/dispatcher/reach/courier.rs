@@ -50,6 +50,7 @@ struct Wanted {
     had: bool,
     /// On this visit, the courier could not copy it or has dropped it for another file.
     missed: bool,
+    /// How often that was so, and how often it was asked again to get it.
     n_misses: u32,
 }
 
@@ -61,11 +62,12 @@ impl Wanted {
         self.n_misses < TRIES_MAX
     }
 
-    /// The courier, which is here, has it or not. `false`: it has dropped it too often.
+    /// The courier, which is here, has it or not. `false`: it was missing too often.
     fn look(&mut self, has: bool) -> bool {
-        self.asked = self.asked.filter(|_| !has);
-        let dropped = std::mem::replace(&mut self.had, has) && !has;
-        !dropped || self.miss()
+        if std::mem::replace(&mut self.had, has) && !has {
+            self.miss();
+        }
+        self.n_misses < TRIES_MAX
     }
 }
 
@@ -132,7 +134,7 @@ impl Couriers {
     pub(in crate::dispatcher) fn joined(&mut self, exchange: &mut Exchange, name: &str) {
         if self.is_called(name) {
             for wanted in self.wanted.values_mut() {
-                (wanted.asked, wanted.had, wanted.missed) = (None, false, false);
+                (wanted.had, wanted.missed) = (false, false);
             }
             // It says itself what it has.
             for (object, executor) in std::mem::take(&mut self.took) {
